@@ -3,8 +3,8 @@
 
     vllm serve MODEL $(python -m paged.vllm arguments --pool llama)
 
-A shell ignores that the command in $(...) failed, and with an empty output vLLM would start without a pool.  So this one
-waits for pagedd, and where it fails it prints an option that vLLM refuses, with the reason in it.
+A shell ignores that the command in $(...) failed, and with an empty output vLLM would start without a pool.  So this
+one waits for pagedd, and where it fails it prints an option that vLLM refuses, with the reason in it.
 """
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def _explanation(pool: str, error: paged.Error) -> str:
 def explain_end(pool: str) -> Iterator[None]:
     """Say what the end of the daemon means.
 
-    For all calls of vLLM, in its scheduler's and in its worker's process: it ends the engine and its requests on any error.
+    For all calls of vLLM, in its scheduler's and in its worker's process: it ends the engine and its requests on any
+    error.
     """
     try:
         yield
@@ -42,14 +43,14 @@ def explain_end(pool: str) -> Iterator[None]:
 class EndWatch:
     """A thread that ends an engine which has nothing to do when the daemon ends.
 
-    Any call for a request would fail then, and end the engine.  Without requests there is no call, and vLLM's /health asks
-    no more than whether the engine's process lives.
+    Any call for a request would fail then, and end the engine.  Without requests there is no call, and vLLM's /health
+    asks no more than whether the engine's process lives.
 
     is_idle
         Whether the engine has nothing to do.
 
-    vLLM ends the process of an engine in order at SIGTERM.  In another process, that of a program with an engine inside,
-    the thread only writes the log.
+    vLLM ends the process of an engine in order at SIGTERM.  In another process, that of a program with an engine
+    inside, the thread only writes the log.
     """
 
     def __init__(self, pool: paged.Pool, is_idle: Callable[[], bool]) -> None:

@@ -133,7 +133,8 @@ class Handover:
         n_tokens = min(n_tokens, request.num_prompt_tokens)
         content = self._identity.digest(request, n_tokens) if n_tokens > 0 else None
         if content is None:
-            logger.info("request %s: its sequence is not handed over: nothing identifies its tokens", request.request_id)
+            logger.info("request %s: its sequence is not handed over: nothing identifies its tokens",
+                        request.request_id)
             return None
         n_trimmed = self._pool.read(seq).n_trimmed
         pages = self._pool.page_table(seq)[n_trimmed:-(-n_tokens // self._pool.page_size)]

@@ -20,7 +20,8 @@ from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.request import Request
 
-logger = init_logger(__name__)
+# vLLM configures the loggers below its own name.
+logger = init_logger(f"vllm.{__name__}")
 
 # vLLM's hashes of images and audio: blake3, SHA-256 or SHA-512, as --mm-hasher-algorithm says.
 HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")

@@ -55,8 +55,8 @@ def _quota(pool: paged.Pool) -> dict[str, Any] | None:
 def n_created_if_unused(pool: paged.Pool, refusal: paged.Error) -> int | None:
     """Return how many sequences the pool has had, if a refused request has nothing to wait for; else None.
 
-    It waits for the sequences of its tenant if the tenant's limit refused it (paged.QuotaError), else for those of the pool.
-    Two equal results mean that there was none between them.
+    It waits for the sequences of its tenant if the tenant's limit refused it (paged.QuotaError), else for those of the
+    pool.  Two equal results mean that there was none between them.
     """
     n_created = int(pool.totals()["n_created"])
     if isinstance(refusal, paged.QuotaError):

@@ -80,7 +80,7 @@ class PoolScheduler(Scheduler):
         return outputs
 
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
-        """Forget all that was computed: the pool is the engine's only prefix cache, so the connector is always reset."""
+        """Forget all that was computed.  The pool is the engine's only prefix cache: the connector is always reset."""
         return super().reset_prefix_cache(reset_running_requests, reset_connector=True)
 
     def shutdown(self) -> None:

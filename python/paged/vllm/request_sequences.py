@@ -192,7 +192,7 @@ class RequestSequences:
 
     def forget(self) -> None:
         """Share nothing that was computed until now: the weights changed."""
-        logger.info("pool %s: this engine finds nothing that was published before, and from now on shares only with itself",
+        logger.info("pool %s: this engine finds nothing that was published before, and shares with itself only",
                     self._pool.name)
         self.identity.forget()
         for entry in self._entries.values():
@@ -277,8 +277,8 @@ class RequestSequences:
                 except NO_ROOM as refusal:
                     error = refusal
                 if n_created == n_created_if_unused(self._pool, error):
-                    logger.error("request %s ends with an error: no sequence has pages, and yet it cannot have its own: %s",
-                                 request.request_id, error)
+                    logger.error("request %s ends with an error: no sequence has pages, and yet it cannot have its "
+                                 "own: %s", request.request_id, error)
                     self._failed.append(request.request_id)
                     return None
         except NO_START as late:

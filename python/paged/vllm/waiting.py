@@ -39,7 +39,7 @@ class Waiting:
             logger.warning("pool %s: new requests wait: %s", self._pool.name, error)
 
     def wait(self, request: Request, error: paged.Error, n_pages: int) -> None:
-        """Sleep a little, until other engines may have freed so many pages.  Nothing runs, and the request was refused."""
+        """Sleep a little, until others may have freed so many pages.  Nothing runs, and the request was refused."""
         now = time.monotonic()
         if self._since is None:
             self._since, self._has_said = now, isinstance(error, paged.StoppingError)
