@@ -38,4 +38,4 @@ EXTRA_DIST += debian/changelog debian/control debian/copyright debian/libpagedcl
 	debian/pagedd.README.Debian debian/pagedd.docs debian/pagedd.install debian/pagedd.lintian-overrides \
 	debian/pagedd.manpages debian/pagedd.postinst debian/pagedd.postrm debian/pagedd.prerm debian/rules \
 	debian/source/format
-EXTRA_DIST += tools/deb tools/wheel tests/packages/debian.sh tests/packages/use.py tests/packages/wheel.sh
+EXTRA_DIST += tools/deb tools/wheel tests/packages/debian.sh tests/packages/documented.sh tests/packages/use.py tests/packages/wheel.sh
