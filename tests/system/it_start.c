@@ -253,11 +253,25 @@ IT_TEST(closed_standard_descriptors)
 static void
 threads_forbid(void)
 {
-	const struct rlimit one = { 1, 1 };
+	struct rlimit limit;
 
-	if (setrlimit(RLIMIT_NPROC, &one) < 0 || setresgid(OTHER_UID, OTHER_UID, OTHER_UID) < 0 ||
+	if (getrlimit(RLIMIT_NPROC, &limit) < 0)
+		_exit(126);
+	limit.rlim_cur = 1;
+	if (setrlimit(RLIMIT_NPROC, &limit) < 0 || setresgid(OTHER_UID, OTHER_UID, OTHER_UID) < 0 ||
 	    setresuid(OTHER_UID, OTHER_UID, OTHER_UID) < 0)
 		_exit(126);
+}
+
+/* The leak sanitizer starts a process at the end. */
+static void
+threads_allow(void)
+{
+	struct rlimit limit;
+
+	it_require(getrlimit(RLIMIT_NPROC, &limit) == 0);
+	limit.rlim_cur = limit.rlim_max;
+	it_require(setrlimit(RLIMIT_NPROC, &limit) == 0);
 }
 
 static void
@@ -271,6 +285,7 @@ client_open_without_threads(int from, int to, void *argument)
 	it_require(strstr(paged_client_error(client), "no thread can be created") != NULL, "%s",
 		   paged_client_error(client));
 	paged_client_close(client);
+	threads_allow();
 }
 
 IT_TEST(no_threads)
