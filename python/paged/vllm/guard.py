@@ -17,7 +17,7 @@ from paged.vllm.mods import Mods
 if TYPE_CHECKING:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
-# Tokens of the forward pass.
+# Tokens of the forward pass, if --max-num-batched-tokens allows them.
 N_TOKENS = 32
 # Largest difference, relative to the largest element of V.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
@@ -104,6 +104,6 @@ def check_model(runner: Any, guard: Guard) -> None:
     """Let the model runner compute one forward pass of random tokens on the guard, which the layers have to find."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        runner._dummy_run(N_TOKENS, randomize_inputs=True, skip_eplb=True)
+        runner._dummy_run(min(N_TOKENS, runner.max_num_tokens), randomize_inputs=True, skip_eplb=True)
     if not guard.n_checked:
         raise RuntimeError("no attention layer of the model computed K and V in a forward pass; no pool can serve it")

@@ -25,9 +25,10 @@ class Runner:
     """A model runner whose model has attention layers only."""
 
     def __init__(self, layers, dtype):
-        self.layers, self.dtype = layers, dtype
+        self.layers, self.dtype, self.max_num_tokens = layers, dtype, 8192
 
     def _dummy_run(self, n_tokens, randomize_inputs, skip_eplb):
+        assert n_tokens <= self.max_num_tokens
         for layer in self.layers:
             q, k, v = (torch.randn(n_tokens, heads, 64).to(self.dtype) for heads in (8, 2, 2))
             self.output = torch.full_like(q, 7)
@@ -62,6 +63,13 @@ def test_kinds(model, dtype):
     assert worker.guard is None
     runner._dummy_run(4, True, True)
     assert (runner.output == 7).all()
+
+
+def test_small_steps(model):
+    """--max-num-batched-tokens may be less than the tokens of the forward pass."""
+    runner, worker, geometry = model(torch.float32, "plain")
+    runner.max_num_tokens = 5
+    worker.examine(runner, geometry, torch.float32)
 
 
 @pytest.mark.parametrize("name, value", [("sliding_window", 5), ("logits_soft_cap", 0.5), ("alibi_slopes", torch.ones(8))])

@@ -73,7 +73,6 @@ def test_engines(tmp_path, start_daemon, start_engine, more):
         engine.start([tokens], 20)
         result = engine.result()
         assert result["tokens"] == answers[name] and result["cached"] == [70 // PAGE * PAGE]
-    assert len({str(answer) for answer in answers.values()}) == 4
     with daemon.connect() as client:
         check = client.check("phi")
         assert check.holds and check.n_referenced == 0, check.text

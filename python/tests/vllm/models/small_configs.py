@@ -51,6 +51,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "pad_token_id": 0, "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 16, "long_factor": [4.0] * 16}},
 }
 
+# What differs from SIZES.
+OTHER_SIZES: dict[str, dict[str, Any]] = {"Llama4ForCausalLM": {"num_experts_per_tok": 1}}
+
 
 def small_config(architecture: str) -> dict[str, Any]:
     """Return the configuration.  Raises LookupError if none is known."""
@@ -67,7 +70,7 @@ def small_config(architecture: str) -> dict[str, Any]:
     import transformers
     config_class = getattr(transformers, configuration_auto.CONFIG_MAPPING_NAMES[model_type])
     values = _shrunk(config_class().to_dict())
-    return {**values, "model_type": model_type, "architectures": [architecture]}
+    return {**values, **OTHER_SIZES.get(architecture, {}), "model_type": model_type, "architectures": [architecture]}
 
 
 def register_configurations() -> None:
