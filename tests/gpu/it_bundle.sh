@@ -171,7 +171,8 @@ without_gpu()
 		grep -v '^{' "$directory/steps" | cmp - "$directory/results/steps.txt" &&
 		cut -d ' ' -f 1 "$directory/steps" | tr -d :, | grep -v '^{' | uniq | tr '\n' ' ' | grep -x "machine \
 conformance bench opt-in tests opt-in-tests graph marks pool sanitize " &&
-		[ "$(grep -c ': done, ' "$directory/steps")" -eq 14 ] &&
+		[ "$(grep -v '^sanitize' "$directory/steps" | grep -c ': done, ')" -eq 11 ] &&
+		[ "$(grep -cE '^sanitize (seen|memcheck|racecheck): ' "$directory/steps")" -eq 3 ] &&
 		[ "$(grep -c '^opt-in.*: omitted' "$directory/steps")" -eq 10 ] &&
 		grep '^opt-in-tests PAGED_CLUSTERS: omitted, because wgmma_bf16 of conformance has not passed' "$directory/steps" &&
 		result_of results machine.txt | grep '^NVRTC: ' &&
