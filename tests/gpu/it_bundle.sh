@@ -308,7 +308,8 @@ marks: omitted, because the 1 s are over" ] && [ "$(archive_files late)" = "step
 # task_of PID: the running step of a run.
 task_of()
 {
-	awk -v parent="$1" '$2 == "(timeout)" && $4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null
+	# Not awk alone, which ends at the first process that has ended meanwhile.
+	cat /proc/[0-9]*/stat 2>/dev/null | awk -v parent="$1" '$2 == "(timeout)" && $4 == parent { print $1 }'
 }
 
 wait_for_line()
@@ -328,7 +329,7 @@ begin_graph()
 	run=$!
 	wait_for_line '^# it_cuda_graph' "$directory/tmp.*/results/tests.tap" $run || return 1
 	pid=$(cat "$directory/pid")
-	task=$(task_of "$pid") # which fails if another process ends meanwhile
+	task=$(task_of "$pid")
 	[ -n "$task" ]
 }
 
