@@ -30,7 +30,7 @@ def test_attributes(client, pool):
 def test_geometries():
     pools = [
         {**POOL, "name": "mla", "k_dim": 576, "v_dim": 512, "v_in_k": True, "dtype": "bf16"},
-        {**POOL, "name": "bytes", "dtype": "i8", "page_size": 256, "n_pages": 4, "max_length": 0},
+        {**POOL, "name": "bytes", "dtype": "i8", "page_size": 256, "n_pages": 4, "max_length": None},
         {**POOL, "name": "least", "dtype": "e4m3", "page_size": None, "n_slots": None, "max_length": None},
     ]
     with paged.embedded(pools, threads=1) as client:
