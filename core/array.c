@@ -153,7 +153,7 @@ array_check_quota(const struct core *core, const struct core_session *session, c
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "array %s of %" PRIu64 " bytes: session %u has %" PRIu64
 				  " bytes of others, and %" PRIu64
-				  " is the most; paged_block_mask_create() takes arrays of any size",
+				  " is the most; a mask that is not remote takes arrays of any size",
 				  name, size, session->id, others_bytes, core->max_array_bytes);
 	return PAGED_OK;
 }
@@ -276,7 +276,7 @@ core_array_put(struct core *core, uint32_t id, uint32_t member, const struct cor
 static enum paged_status
 array_missing(const struct core_session *session, const char *name, struct paged_error *error)
 {
-	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; upload it with paged_array_upload()",
+	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; upload it first",
 			  session->id, name);
 }
 

@@ -216,6 +216,7 @@ PYTHON_TESTS += %D%/tests/test_threads.py
 # mods
 PYTHON_TESTS += %D%/tests/test_block_mask.py
 PYTHON_TESTS += %D%/tests/test_examples.py
+PYTHON_TESTS += %D%/tests/test_messages.py
 PYTHON_TESTS += %D%/tests/test_mods.py
 
 EXTRA_DIST += $(PYTHON_FILES) $(PYTHON_TESTS)

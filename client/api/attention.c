@@ -49,7 +49,7 @@ scales_in(const struct paged_batch *batch, const float *k_scale, const float *v_
 		if (scales[i] == NULL)
 			continue;
 		if (i == 1 && mapping->layout.params.v_in_k)
-			return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v_scale must be NULL",
+			return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v_scale is not possible",
 					  mapping->name);
 		if (dtype != PAGED_E4M3 && dtype != PAGED_E5M2)
 			return paged_fail(error, PAGED_ERR_INVALID, "%s: pool %s keeps %s, scales are of e4m3 and e5m2",
@@ -232,7 +232,7 @@ append_tensors_in(const struct paged_batch *batch, struct append_args *args, con
 		return client_tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, &tokens, error);
 	if (v == NULL)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->mapping.name);
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: there is no v to append", batch->pool->mapping.name);
 }
 
 /*
@@ -250,7 +250,7 @@ append_check_again(struct paged_batch *batch, const uint32_t *positions)
 	/* An entry that was replaced is what validate finds anyway. */
 	if (batch_protect(batch, &why) != PAGED_OK || append_check_rows(batch, positions, &why) == PAGED_OK)
 		return;
-	paged_fail(&batch->overtaken, PAGED_ERR_STALE, "while paged_append() wrote: %s", why.text);
+	paged_fail(&batch->overtaken, PAGED_ERR_STALE, "while an append wrote: %s", why.text);
 }
 
 enum paged_status

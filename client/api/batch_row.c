@@ -160,6 +160,8 @@ batch_row_fail_invalid(const struct paged_batch_row *row, const char *what, size
 				  what, r, row->flags);
 	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
 		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: reserved words must be 0", what, r);
-	return paged_fail(error, PAGED_ERR_INVALID,
-			  "%srow %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", what, r, row->b);
+	if ((row->flags & PAGED_ROW_B) == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: b is %u without its flag PAGED_ROW_B", what, r,
+				  row->b);
+	return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: b is %u, and 2^31 - 1 is the most", what, r, row->b);
 }

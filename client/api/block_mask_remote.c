@@ -57,7 +57,7 @@ remote_mask_fill_names(struct remote_mask *remote, const struct mod *mod, size_t
 	for (size_t i = 0; i < n_arrays; i++)
 		if (arrays[i].name != NULL && arrays[i].n_dims != 0 && mod_uses(mod, arrays[i].name))
 			return paged_fail(error, PAGED_ERR_INVALID,
-					  "block mask: array '%s' goes to the owner by paged_array_upload()",
+					  "block mask: array '%s' must be uploaded to the owner first",
 					  arrays[i].name);
 	for (uint32_t i = 0; mod_name(mod, i, &wanted); i++) {
 		struct mask_request_name *name = &remote->names[i];
@@ -86,7 +86,7 @@ remote_mask_fill_rows(struct remote_mask *remote, const struct batch_mask_reques
 	if (request->n_rows > PAGED_MAX_MASK_ROWS)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: %u rows, the owner builds for %u at most; "
-				  "paged_block_mask_create() for any number",
+				  "a mask that is not remote may have any number",
 				  request->n_rows, PAGED_MAX_MASK_ROWS);
 	remote->q_base = calloc(request->n_rows, sizeof(*remote->q_base) + 4 * sizeof(uint32_t));
 	if (remote->q_base == NULL)
@@ -169,7 +169,7 @@ block_mask_build_remote(struct paged_pool *pool, const struct batch_mask_request
 
 	if (pool->client->owner->session == 0)
 		return paged_fail(error, PAGED_ERR_PERM,
-				  "an observer has no session to build for; paged_block_mask_create() does it here");
+				  "an observer has no session to build for; a mask that is not remote is built here");
 	status = remote_mask_open(&remote, request, mod, n_arrays, arrays, error);
 	if (status == PAGED_OK)
 		status = batch_mask_shape(request, &shape, error);

@@ -107,7 +107,7 @@ client_threads_in(struct paged_client *client, const struct paged_client_params 
 	if (params->cpus == NULL && n == 0)
 		return PAGED_OK;
 	if (params->run != NULL)
-		return paged_fail(error, PAGED_ERR_INVALID, "run() brings threads of its own: cpus must be NULL");
+		return paged_fail(error, PAGED_ERR_INVALID, "run() brings threads of its own: cpus is not possible");
 	if (params->cpus == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "n_cpus is %u, cpus is NULL", n);
 	if (n != client->team.n_threads)
@@ -143,7 +143,7 @@ client_complete_params(struct paged_client *client, struct paged_client_params *
 	if (params->tables_only > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "tables_only is %u, must be 0 or 1", params->tables_only);
 	if (params->observer != 0 && params->join_token != NULL)
-		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
+		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token is not possible");
 	status = client_threads_in(client, params, error);
 	return status == PAGED_OK ? client_choose_isa(&client->team.isa, params->isa, error) : status;
 }

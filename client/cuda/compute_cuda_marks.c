@@ -119,7 +119,7 @@ marks_event_create(struct marks_device *device, struct marks_event *made, struct
 
 	if (cuda_gpu_attribute(&device->gpu, CUDA_DEVICE_IPC_EVENTS) == 0)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				  "%s shares no events between processes; use paged_batch_finish()", device->gpu.name);
+				  "%s shares no events between processes; finish the batch instead", device->gpu.name);
 	status = cuda_gpu_check(&device->gpu,
 				driver->event_create(&made->event, CUDA_EVENT_INTERPROCESS | CUDA_EVENT_DISABLE_TIMING),
 				"cuEventCreate", error);

@@ -340,12 +340,12 @@ compute_cuda_plan_enter(struct paged_batch *batch, const struct compute_lengths 
 	    batch->row[r].writable_from == UINT32_MAX)
 		status = paged_fail(error, PAGED_ERR_PERM,
 				    "row %u: a captured append may not write to sequence " SEQ_FORMAT
-				    ", which was given away: the row needs PAGED_ROW_NO_APPEND",
+				    ", which was given away: plan the row with no_append",
 				    r, SEQ_ARGS(batch->row[r].id));
 	else if (status == PAGED_OK && cuda->tables_only && cuda->appends && r != BATCH_NO_ROW)
 		status = paged_fail(error, PAGED_ERR_PERM,
 				    "row %u: a captured append may not write to sequence " SEQ_FORMAT
-				    ", of session %u: the row needs PAGED_ROW_NO_APPEND",
+				    ", of session %u: plan the row with no_append",
 				    r, SEQ_ARGS(batch->row[r].id), batch->row[r].owner);
 	return status;
 }

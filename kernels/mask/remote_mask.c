@@ -12,7 +12,7 @@
 static_assert(MASK_MAX_NAME == MOD_MAX_NAME && MASK_MAX_NAMES == MOD_MAX_NAMES, "a mod's names fit a request");
 
 /* Ends each error message about a limit of the owner. */
-#define UNLIMITED_FUNCTION_HINT "; paged_block_mask_create() builds it without this limit"
+#define UNLIMITED_FUNCTION_HINT "; a mask that is not remote has no such limit"
 
 struct remote_mask {
 	struct block_mask_shape shape;

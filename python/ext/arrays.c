@@ -110,9 +110,13 @@ arrays_parse(PyObject *mapping, struct arrays *arrays)
 	if (!call_is_given(mapping))
 		return arrays_alloc(arrays, 0);
 	*arrays = (struct arrays){ .n = 0 };
-	items = PyMapping_Items(mapping);
-	if (items == NULL)
+	items = PyMapping_Check(mapping) ? PyMapping_Items(mapping) : NULL;
+	if (items == NULL) {
+		if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception))
+			PyErr_Format(PyExc_TypeError, "arrays must be a mapping of names to tensors and numbers, not %R",
+				     (PyObject *)Py_TYPE(mapping));
 		return false;
+	}
 	ok = arrays_alloc(arrays, (size_t)PyList_Size(items));
 	for (Py_ssize_t i = 0; ok && i < PyList_Size(items); i++) {
 		PyObject *name, *object;

@@ -49,8 +49,11 @@ attention_parse_scale(PyObject *object, float *scale_p)
 	if (!call_is_given(object))
 		return true;
 	scale = PyFloat_AsDouble(object);
-	if (scale == -1.0 && PyErr_Occurred())
+	if (scale == -1.0 && PyErr_Occurred()) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "scale must be a number, not %R", (PyObject *)Py_TYPE(object));
 		return false;
+	}
 	*scale_p = (float)scale;
 	if (*scale_p != 0)
 		return true;

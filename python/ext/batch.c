@@ -254,6 +254,10 @@ batch_wait(struct batch *batch, PyObject *object)
 	Py_ssize_t size;
 	char *bytes;
 
+	if (!PyBytes_Check(object)) {
+		PyErr_Format(PyExc_TypeError, "mark must be bytes, not %R", (PyObject *)Py_TYPE(object));
+		return NULL;
+	}
 	if (PyBytes_AsStringAndSize(object, &bytes, &size) != 0)
 		return NULL;
 	if (size != (Py_ssize_t)sizeof(mark)) {

@@ -12,6 +12,8 @@ batch_parse_stream(const struct batch *batch, PyObject *stream, void **stream_p)
 		return batch->pool->info.device == NULL || tensor_stream(NULL, batch->device_id, stream_p);
 	if (PyLong_Check(stream)) {
 		*stream_p = PyLong_AsVoidPtr(stream);
+		if (PyErr_Occurred())
+			PyErr_Format(PyExc_OverflowError, "stream: %S is no CUstream", stream);
 		return *stream_p != NULL || !PyErr_Occurred();
 	}
 	number = PyObject_GetAttrString(stream, "cuda_stream");

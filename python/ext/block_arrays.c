@@ -61,10 +61,11 @@ int32_array_from_pair(PyObject *pair, const char *name, struct int32_array *arra
 	PyObject *buffer, *shape;
 	int64_t n_elements = 1;
 
-	if (!PyArg_ParseTuple(pair, "OO!", &buffer, &PyTuple_Type, &shape))
+	if (!PyArg_ParseTuple(pair, "OO!", &buffer, &PyTuple_Type, &shape) ||
+	    PyObject_GetBuffer(buffer, &array->buffer, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+		PyErr_Format(PyExc_TypeError, "%s must be a tensor of int32, or (buffer of int32, shape)", name);
 		return false;
-	if (PyObject_GetBuffer(buffer, &array->buffer, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0)
-		return false;
+	}
 	array->is_buffer = true;
 	if (array->buffer.format == NULL || strcmp(array->buffer.format, "i") != 0 || PyTuple_Size(shape) > 8) {
 		PyErr_Format(PyExc_ValueError, "%s: must be (buffer of int32, shape)", name);

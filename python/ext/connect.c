@@ -231,8 +231,14 @@ client_connect(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values))
 		return NULL;
-	if (call_is_given(values[RUNTIME_DIR]) && !PyUnicode_FSConverter(values[RUNTIME_DIR], &directory))
+	if (call_is_given(values[RUNTIME_DIR]) && !PyUnicode_FSConverter(values[RUNTIME_DIR], &directory)) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "runtime_dir must be a str or a path, not %R",
+				     (PyObject *)Py_TYPE(values[RUNTIME_DIR]));
+		else if (PyErr_ExceptionMatches(PyExc_ValueError))
+			PyErr_Format(PyExc_ValueError, "runtime_dir: %R contains a zero byte", values[RUNTIME_DIR]);
 		return NULL;
+	}
 	if (opening_parse(values, &opening))
 		client = client_new(&opening, values[LOG]);
 	if (client != NULL) {
@@ -369,6 +375,9 @@ pools_parse(PyObject *object, struct pools *pools)
 	PyObject *list = PyDict_Check(object) ? Py_BuildValue("[O]", object) : PySequence_List(object);
 	bool ok;
 
+	if (list == NULL && PyErr_ExceptionMatches(PyExc_TypeError))
+		PyErr_Format(PyExc_TypeError, "pools must be a mapping of a pool's parameters or a list of them, not %R",
+			     (PyObject *)Py_TYPE(object));
 	*pools = (struct pools){ .owners = PyList_New(0) };
 	if (list != NULL && pools->owners != NULL) {
 		pools->n = (size_t)PyList_Size(list);

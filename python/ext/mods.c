@@ -195,8 +195,12 @@ mod_point(PyObject *const *values, struct paged_mod_point *point)
 {
 	if (values[0] != NULL) {
 		point->score = PyFloat_AsDouble(values[0]);
-		if (point->score == -1 && PyErr_Occurred())
+		if (point->score == -1 && PyErr_Occurred()) {
+			if (PyErr_ExceptionMatches(PyExc_TypeError))
+				PyErr_Format(PyExc_TypeError, "score must be a number, not %R",
+					     (PyObject *)Py_TYPE(values[0]));
 			return false;
+		}
 	}
 	return mod_point_index(values[1], "b", &point->b) && mod_point_index(values[2], "h", &point->h) &&
 	       mod_point_index(values[3], "q_idx", &point->q_idx) &&

@@ -46,9 +46,14 @@ static PyObject *
 module_model_allowed(PyObject *Py_UNUSED(module), PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "setting", "name", NULL };
+	PyObject *setting_object, *name_object;
 	const char *setting, *name;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "ss:model_allowed", names, &setting, &name))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO:model_allowed", names, &setting_object, &name_object))
+		return NULL;
+	setting = text_utf8(setting_object, "setting");
+	name = setting != NULL ? text_utf8(name_object, "name") : NULL;
+	if (name == NULL)
 		return NULL;
 	return PyBool_FromLong(paged_model_allowed(setting, name));
 }

@@ -48,8 +48,12 @@ extra_parse(PyObject *item, struct paged_extra *extra)
 	PyObject *triple = PySequence_Tuple(item);
 	bool ok;
 
-	if (triple == NULL)
+	if (triple == NULL) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "extras: an item is (first, n_tokens, digest), not %R",
+				     (PyObject *)Py_TYPE(item));
 		return false;
+	}
 	if (PyTuple_Size(triple) == 3) {
 		ok = number_u32(PyTuple_GetItem(triple, 0), "extras: first", &extra->first) &&
 		     number_u32(PyTuple_GetItem(triple, 1), "extras: n_tokens", &extra->n_tokens) &&
@@ -70,8 +74,12 @@ prefix_set_extras(struct prefix *self, PyObject *object)
 	Py_ssize_t n;
 	bool ok;
 
-	if (list == NULL)
+	if (list == NULL) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "extras must be a list of (first, n_tokens, digest), not %R",
+				     (PyObject *)Py_TYPE(object));
 		return false;
+	}
 	n = PyList_Size(list);
 	self->extras = PyMem_Calloc((size_t)n + 1, sizeof(*self->extras));
 	ok = self->extras != NULL;

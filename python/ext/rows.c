@@ -25,6 +25,17 @@ rows_count(PyObject *object, const char *name, size_t *n_p)
 	return true;
 }
 
+/* The length of a list; false with TypeError that names the argument. */
+static bool
+rows_length(PyObject *object, const char *name, Py_ssize_t *n_p)
+{
+	*n_p = PySequence_Size(object);
+	if (*n_p < 0 && PyErr_ExceptionMatches(PyExc_TypeError))
+		PyErr_Format(PyExc_TypeError, "%s must be a list with an element for each row, not %R", name,
+			     (PyObject *)Py_TYPE(object));
+	return *n_p >= 0;
+}
+
 /* Without sequences and pages, the longest of the other lists has a number for each row. */
 static bool
 rows_find_n(const struct rows_arguments *arguments, struct rows *rows)
@@ -33,8 +44,7 @@ rows_find_n(const struct rows_arguments *arguments, struct rows *rows)
 
 	rows->n = 1;
 	if (call_is_given(arguments->pages)) {
-		n = PySequence_Size(arguments->pages);
-		if (n < 0)
+		if (!rows_length(arguments->pages, "pages", &n))
 			return false;
 		rows->n = (size_t)n;
 		return true;
@@ -128,9 +138,9 @@ rows_parse_kv_first(PyObject *object, struct rows *rows)
 static bool
 rows_check_length(PyObject *object, const char *name, size_t n)
 {
-	Py_ssize_t length = PySequence_Size(object);
+	Py_ssize_t length;
 
-	if (length < 0)
+	if (!rows_length(object, name, &length))
 		return false;
 	if ((size_t)length == n)
 		return true;

@@ -202,7 +202,7 @@ pool_create_parse(struct paged_pool *handle, uint32_t n, PyObject *n_tokens, con
 	struct numbers_u32 tokens = { .at = NULL };
 	struct paged_seq_params *params;
 
-	if (n_tokens != NULL && !numbers_u32_n(n_tokens, "n_tokens", n, &tokens))
+	if (call_is_given(n_tokens) && !numbers_u32_n(n_tokens, "n_tokens", n, &tokens))
 		return NULL;
 	params = PyMem_Calloc((size_t)n + 1, sizeof(*params));
 	if (params == NULL)
@@ -211,7 +211,7 @@ pool_create_parse(struct paged_pool *handle, uint32_t n, PyObject *n_tokens, con
 		params[i] = (struct paged_seq_params){ .pool = handle,
 						       .tag = tag,
 						       .n_tokens = tokens.at != NULL ? tokens.at[i] : 0 };
-	if (n_tokens != NULL)
+	if (call_is_given(n_tokens))
 		numbers_u32_free(&tokens);
 	return params;
 }

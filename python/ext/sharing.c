@@ -229,7 +229,12 @@ start_parse(const struct pool *pool, struct starts *starts, Py_ssize_t i)
 	struct paged_start *start = &starts->at[i];
 	struct prefix *prefix;
 
-	if (pair == NULL || PyList_SetItem(starts->items, i, pair) < 0)
+	if (pair == NULL) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "items: item %zd must be (prefix or None, n_tokens)", i);
+		return false;
+	}
+	if (PyList_SetItem(starts->items, i, pair) < 0)
 		return false;
 	if (PyTuple_Size(pair) != 2) {
 		PyErr_Format(PyExc_ValueError,
@@ -251,8 +256,12 @@ static bool
 starts_parse(const struct pool *pool, PyObject *items, uint32_t max_tokens, const char *tag, struct starts *starts)
 {
 	*starts = (struct starts){ .items = PySequence_List(items) };
-	if (starts->items == NULL)
+	if (starts->items == NULL) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "items must be a list of (prefix or None, n_tokens), not %R",
+				     (PyObject *)Py_TYPE(items));
 		return false;
+	}
 	starts->n = (size_t)PyList_Size(starts->items);
 	starts->at = PyMem_Calloc(starts->n + 1, sizeof(*starts->at));
 	starts->ids = PyMem_Calloc(starts->n + 1, sizeof(*starts->ids));
@@ -335,6 +344,9 @@ publishes_owner(PyObject *prefixes, size_t n)
 	if (Py_TYPE(prefixes) == prefix_type)
 		return PyTuple_Pack(1, prefixes);
 	owner = PySequence_Tuple(prefixes);
+	if (owner == NULL && PyErr_ExceptionMatches(PyExc_TypeError))
+		PyErr_Format(PyExc_TypeError, "prefixes must be a paged.Prefix or a list of them, not %R",
+			     (PyObject *)Py_TYPE(prefixes));
 	if (owner != NULL && (size_t)PyTuple_Size(owner) != n) {
 		PyErr_Format(PyExc_ValueError, "prefixes has %zd elements for %zu sequences", PyTuple_Size(owner), n);
 		Py_CLEAR(owner);

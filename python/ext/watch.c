@@ -337,6 +337,37 @@ watch_get_pool(struct watch *watch, void *Py_UNUSED(closure))
 	return Py_NewRef((PyObject *)watch->pool);
 }
 
+static PyObject *
+watch_repr(struct watch *watch)
+{
+	struct paged_watch_info info = { .struct_size = sizeof(info) };
+	const char *name = watch->pool->info.name;
+	struct paged_watch *handle;
+	enum paged_status status;
+
+	if (!watch_is_open(watch))
+		return PyUnicode_FromFormat("<paged.Watch of pool %s, closed>", name);
+	if (watch->busy || client_is_logging())
+		return PyUnicode_FromFormat("<paged.Watch of pool %s, in a call>", name);
+	handle = watch_enter(watch);
+	if (handle == NULL)
+		return NULL;
+	status = paged_watch_get_info(handle, &info);
+	watch_leave(watch);
+	/* The daemon has died, for example. */
+	if (status != PAGED_OK)
+		return PyUnicode_FromFormat("<paged.Watch of pool %s>", name);
+	return PyUnicode_FromFormat("<paged.Watch of pool %s, position %llu, %llu changes behind>", name,
+				    (unsigned long long)info.position, (unsigned long long)info.n_behind);
+}
+
+static PyObject *
+walk_repr(struct walk *walk)
+{
+	return PyUnicode_FromFormat("<iterator over the published pages of pool %s>",
+				    walk->watch->pool->info.name);
+}
+
 /* -------------------------------------------------------------- the types */
 
 const char watch_doc[] = "watch($self, /)\n--\n\n"
@@ -404,6 +435,7 @@ watch_add_type(PyObject *module)
 		{ Py_tp_members, members },
 		{ Py_tp_dealloc, (void *)watch_dealloc },
 		{ Py_tp_traverse, (void *)watch_traverse },
+		{ Py_tp_repr, (void *)watch_repr },
 		{ 0, NULL },
 	};
 	static PyType_Spec spec = { "paged.Watch", sizeof(struct watch), 0,
@@ -421,7 +453,8 @@ watch_add(PyObject *module)
 	static PyType_Slot slots[] = {
 		{ Py_tp_doc, (void *)walk_type_doc },      { Py_tp_iter, PyObject_SelfIter },
 		{ Py_tp_iternext, (void *)walk_next },     { Py_tp_dealloc, (void *)walk_dealloc },
-		{ Py_tp_traverse, (void *)walk_traverse }, { 0, NULL },
+		{ Py_tp_traverse, (void *)walk_traverse }, { Py_tp_repr, (void *)walk_repr },
+		{ 0, NULL },
 	};
 	static PyType_Spec spec = { "paged._paged.Walk", sizeof(struct walk), 0,
 				    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |

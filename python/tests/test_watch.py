@@ -53,6 +53,30 @@ def test_changes(pool):
             call()
 
 
+def test_repr(pool):
+    watch = pool.watch()
+    at = watch.info().position
+    publish(pool, paged.Prefix(TOKENS))
+    assert repr(watch) == f"<paged.Watch of pool test, position {at}, 4 changes behind>"
+    assert repr(watch.walk()) == "<iterator over the published pages of pool test>"
+    watch.close()
+    assert repr(watch) == "<paged.Watch of pool test, closed>"
+
+
+def test_every_type_has_a_repr(embedded):
+    pool = embedded.pool("test")
+    batch = pool.batch()
+    objects = [embedded, pool, batch, pool.k, pool.watch(), pool.watch().walk(), pool.mod("mask", "causal"),
+               batch.mods(mask="causal"), pool.block_mask("causal", 1, 1), paged.Prefix([1]), paged.Rotary(object())]
+    names = {type(o).__name__ for o in objects}
+    assert names >= {n for n, t in vars(paged).items() if isinstance(t, type) and not issubclass(t, (Exception, tuple))}
+    for each in objects:
+        assert "object at 0x" not in repr(each)
+    embedded.close()
+    for each in objects:
+        assert "object at 0x" not in repr(each)
+
+
 def test_changes_in_parts(pool):
     watch = pool.watch()
     begin = watch.info().position

@@ -174,7 +174,7 @@ Test(quantised, scales_are_checked)
 	batch = plan_tokens(POOL_MLA);
 	expect_ok(paged_append(batch, 0, &k_tensor, NULL, &append));
 	expect_error(paged_attention(batch, 0, &q_tensor, &out_tensor, &params), PAGED_ERR_INVALID,
-		     "pool mla keeps V in K: v_scale must be NULL");
+		     "pool mla keeps V in K: v_scale is not possible");
 }
 
 /* The caller's tensors have a floating-point dtype of 16 or 32 bits. */

@@ -422,7 +422,7 @@ Test(threads, invalid_params_are_refused)
 	params.n_cpus = 1;
 	not_opened(&params, "1 cpus for 2 threads: each has one, the calling thread too");
 	params.run = run_forwards;
-	not_opened(&params, "run() brings threads of its own: cpus must be NULL");
+	not_opened(&params, "run() brings threads of its own: cpus is not possible");
 	params = client_params(2);
 	params.n_cpus = 2;
 	not_opened(&params, "n_cpus is 2, cpus is NULL");

@@ -657,7 +657,7 @@ Test(sharing, validate_reports_an_append_that_was_overtaken)
 	cr_assert(!overtaker.armed, "run() was not called");
 	cr_assert_eq(paged_batch_validate(its), PAGED_ERR_STALE);
 	cr_assert_str_eq(paged_client_error(own),
-			 "while paged_append() wrote: row 0: position 0 of sequence 0.1 is "
+			 "while an append wrote: row 0: position 0 of sequence 0.1 is "
 			 "shared or published: it is writable from 40; fork it at 0, or keep 0");
 	cr_assert_eq(paged_append(its, 1, &tensor, &tensor, NULL), PAGED_ERR_PERM);
 	/* Another plan begins again. */

@@ -60,7 +60,7 @@ Test(core_arrays, an_array_is_available_after_its_last_chunk)
 
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "doc", 10, 0, 4, 1));
 	expect_error(core_array_acquire(core_fixture.core, fixture_session, "doc", PAGED_I32, 1, &array, &core_error),
-		     PAGED_ERR_NOENT, "session 1 has no array doc; upload it with paged_array_upload()");
+		     PAGED_ERR_NOENT, "session 1 has no array doc; upload it first");
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "doc", 10, 4, 6, 2));
 	array = array_acquire(fixture_session, "doc");
 	cr_assert_eq(array->size, 40);
@@ -117,7 +117,7 @@ Test(core_arrays, a_complete_upload_replaces_the_array)
 	cr_assert_eq(array_element(new, 3), 2);
 	core_array_release(new);
 	expect_error(core_array_drop(core_fixture.core, fixture_session, "doc", &core_error), PAGED_ERR_NOENT,
-		     "session 1 has no array doc; upload it with paged_array_upload()");
+		     "session 1 has no array doc; upload it first");
 }
 
 Test(core_arrays, uploads_of_two_members_are_separate)
@@ -139,13 +139,13 @@ Test(core_arrays, quota)
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "a", 60, 0, 60, 1));
 	expect_error(array_put_chunk(fixture_session, fixture_member, "b", 41, 0, 41, 1), PAGED_ERR_LIMIT,
 		     "array b of 164 bytes: session 1 has 240 bytes of others, and 400 is the most; "
-		     "paged_block_mask_create() takes arrays of any size");
+		     "a mask that is not remote takes arrays of any size");
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "b", 40, 0, 40, 1));
 	/* A replaced array counts once; the new one counts from its first chunk. */
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "a", 60, 0, 10, 1));
 	expect_error(array_put_chunk(fixture_session, fixture_member, "b", 41, 0, 41, 1), PAGED_ERR_LIMIT,
 		     "array b of 164 bytes: session 1 has 240 bytes of others, and 400 is the most; "
-		     "paged_block_mask_create() takes arrays of any size");
+		     "a mask that is not remote takes arrays of any size");
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "a", 1, 0, 1, 1));
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "b", 99, 0, 99, 1));
 }
@@ -208,7 +208,7 @@ Test(core_arrays, max_arrays_of_a_session)
 	core_array_set_quota(core_fixture.core, 0);
 	expect_error(array_put_chunk(fixture_session, fixture_member, "a7", 1, 0, 1, 1), PAGED_ERR_LIMIT,
 		     "array a7 of 4 bytes: session 1 has 0 bytes of others, and 0 is the most; "
-		     "paged_block_mask_create() takes arrays of any size");
+		     "a mask that is not remote takes arrays of any size");
 }
 
 Test(core_arrays, invalid_names_dtypes_and_extents_are_refused)

@@ -153,7 +153,7 @@ writer_without_ipc_events(int from, int to, void *argument)
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "125=0", 1);
 	marks_writer_open(&fixture, 1);
 	expect_mark_refused(&fixture, PAGED_ERR_UNSUPPORTED,
-			    "shares no events between processes; use paged_batch_finish()");
+			    "shares no events between processes; finish the batch instead");
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
 	batch_fixture_close(&fixture);
 }

@@ -345,7 +345,7 @@ IT_TEST(mask_size_limits_are_reported)
 	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1;
 	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_LIMIT,
-		       "paged_block_mask_create()");
+		       "a mask that is not remote");
 	row.flags = PAGED_ROW_Q_BASE;
 	worker_ok(&worker,
 		  paged_block_mask_create(worker.pool, &params, mask_mod_parse(&worker, "causal"), 0, NULL, &mask));
@@ -374,7 +374,7 @@ IT_TEST(mask_size_limits_are_reported)
 	worker_ok(&worker, paged_array_upload(worker.client, &array));
 	array.extents[0] = 16385;
 	worker_expect(&worker, paged_array_upload(worker.client, &array), PAGED_ERR_LIMIT);
-	expect_error(&worker, "session 1 has 0 bytes of others, and 65536 is the most; paged_block_mask_create()");
+	expect_error(&worker, "session 1 has 0 bytes of others, and 65536 is the most; a mask that is not remote");
 	worker_expect(&worker, paged_array_upload(worker.client, &names[2]), PAGED_ERR_LIMIT);
 	worker_ok(&worker, paged_array_drop(worker.client, "large"));
 	worker_ok(&worker, paged_array_upload(worker.client, &names[2]));
@@ -479,14 +479,14 @@ IT_TEST(invalid_mask_requests_are_refused)
 	worker_open(&worker, NULL, 0);
 	row.seq = worker_create_seq(&worker, 20);
 	doc = mask_mod_parse(&worker, "doc[kv_idx] * kv_idx % 5 == 1");
-	expect_refused(&worker, &params, doc, PAGED_ERR_NOENT, "has no array doc; upload it with paged_array_upload()");
+	expect_refused(&worker, &params, doc, PAGED_ERR_NOENT, "has no array doc; upload it first");
 	worker_ok(&worker, paged_array_upload(worker.client, &floats));
 	expect_refused(&worker, &params, doc, PAGED_ERR_INVALID, "array doc: dtype 1");
 	worker_ok(&worker, paged_array_upload(worker.client, &ints));
 	expect_refused(&worker, &params, doc, PAGED_ERR_RANGE, "doc");
 	worker_expect(&worker, paged_block_mask_create_remote(worker.pool, &params, doc, N_NAMES, names, &mask),
 		      PAGED_ERR_INVALID);
-	expect_error(&worker, "paged_array_upload()");
+	expect_error(&worker, "must be uploaded");
 	worker_expect(&worker,
 		      paged_block_mask_create_remote(worker.pool, &params, mask_mod_parse(&worker, "kv_idx < window"),
 						     0, NULL, &mask),
@@ -663,7 +663,7 @@ IT_TEST(build_that_exceeds_mask_time_is_cancelled)
 	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1u << 12;
 	expect_refused(&worker, &params, mask_mod_parse(&worker, slow_mask_mod), PAGED_ERR_LIMIT,
-		       "longer than mask-time, 300 ms; paged_block_mask_create()");
+		       "longer than mask-time, 300 ms; a mask that is not remote");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
