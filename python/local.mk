@@ -159,6 +159,7 @@ EXTRA_DIST += %D%/tests/vllm/test_identity.py
 EXTRA_DIST += %D%/tests/vllm/test_processes.py
 EXTRA_DIST += %D%/tests/vllm/test_scheduler.py
 EXTRA_DIST += %D%/tests/vllm/server.py
+EXTRA_DIST += %D%/tests/vllm/test_servers.py
 EXTRA_DIST += %D%/tests/vllm/test_slow_daemon.py
 EXTRA_DIST += %D%/tests/vllm/test_waiting.py
 EXTRA_DIST += %D%/tests/vllm/test_windows.py

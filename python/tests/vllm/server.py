@@ -17,7 +17,7 @@ from typing import Any
 from engine import install_plugin
 from paged.vllm.arguments import command_line
 
-WAIT_S = 300
+WAIT_S = 1800
 OPTIONS = ["--skip-tokenizer-init", "--enforce-eager", "--dtype", "float32", "--max-model-len", "1024",
            "--max-num-seqs", "8"]
 
@@ -32,7 +32,7 @@ def post(port: int, path: str, body: Mapping[str, Any] | None = None) -> Any:
     """Return a server's answer, of JSON if it has one.  Raises urllib.error.HTTPError."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body or {}).encode(),
                                      {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=WAIT_S * 2) as answer:
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
         text = answer.read()
     return json.loads(text) if text else None
 
@@ -75,14 +75,14 @@ class Server:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait for something that the server, which has to live, does."""
-        deadline = time.monotonic() + WAIT_S * 2
+        deadline = time.monotonic() + WAIT_S
         while not condition():
             assert self.process.poll() is None and time.monotonic() < deadline, self.end_of_log()
             time.sleep(0.2)
 
     def wait_for_end(self) -> None:
         """Wait until the server, which has no request, is no longer healthy."""
-        deadline = time.monotonic() + WAIT_S * 2
+        deadline = time.monotonic() + WAIT_S
         while self.process.poll() is None and self.is_healthy():
             assert time.monotonic() < deadline, self.end_of_log()
             time.sleep(0.2)
