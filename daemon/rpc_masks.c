@@ -88,7 +88,7 @@ mask_job_status(struct mask_job *job)
 	if (job->job.late && job->status != PAGED_OK)
 		return paged_fail(&job->error, PAGED_ERR_LIMIT,
 				  "block mask: it takes longer than mask-time, %u ms; "
-				  "paged_block_mask_create() builds it without this limit",
+				  "a mask that is not remote is built without this limit",
 				  job->rpc->config->mask_time_ms);
 	if (atomic_load_explicit(&job->job.cancelled, memory_order_relaxed) && !job->job.late)
 		return paged_fail(&job->error, PAGED_ERR_GONE, "session %u has ended", job->job.session);

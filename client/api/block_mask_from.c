@@ -29,7 +29,7 @@ block_mask_from_given(block_mask_from_fn take, struct paged_pool *pool, const st
 	if (request.is_physical)
 		status = paged_fail(
 			&error, PAGED_ERR_INVALID,
-			"block mask: given blocks are logical: paged_block_mask_to_physical() converts them");
+			"block mask: given blocks are logical; convert the mask to physical ones afterwards");
 	else if (given == NULL)
 		status = paged_fail(&error, PAGED_ERR_INVALID, "block mask: no blocks are given");
 	else

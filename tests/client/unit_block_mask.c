@@ -407,7 +407,7 @@ Test(block_mask, from_lists_and_arrays_are_checked)
 		     "block mask: num_blocks[0] is given, indices[0] is NULL");
 	params.physical = 1;
 	expect_error(paged_block_mask_from_arrays(pool, &params, &arrays, &mask), PAGED_ERR_INVALID,
-		     "block mask: given blocks are logical: paged_block_mask_to_physical() converts them");
+		     "block mask: given blocks are logical; convert the mask to physical ones afterwards");
 	params.physical = 0;
 	expect_error(paged_block_mask_from_dense(pool, &params, NULL, &mask), PAGED_ERR_INVALID,
 		     "block mask: no blocks are given");

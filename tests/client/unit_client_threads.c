@@ -281,8 +281,9 @@ Test(threads, an_incorrect_run_function_is_reported)
 		{ run_all_but_last, "run() returned when 2 of 3 parts were done" },
 		{ run_one_twice, "run() called work 2 times for an index that had been, or is none of 3" },
 	};
-	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE };
+	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE }, v = k;
 
+	v.data = tokens[1];
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct paged_client_params params = client_params(3);
 		struct paged_batch_row row = { .q_len = TOKENS, .kv_len = TOKENS };
@@ -297,7 +298,7 @@ Test(threads, an_incorrect_run_function_is_reported)
 		expect_ok(paged_batch_plan(batch, 1, &row));
 		for (unsigned int again = 0; again < 2; again++)
 			expect_error(paged_append(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
-		expect_error(paged_gather(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
+		expect_error(paged_gather(batch, 0, &k, &v, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
 		paged_client_close(client);
 	}
 }
