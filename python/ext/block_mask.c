@@ -114,11 +114,11 @@ block_mask_mod(struct pool *pool, PyObject *argument, const struct arrays *array
 	struct mod *mod;
 
 	if (argument != Py_None)
-		return mod_from_argument(pool, PAGED_MOD_MASK, argument, arrays);
+		return mod_from_argument(pool, PAGED_MOD_MASK, "mod", argument, arrays);
 	noop = PyUnicode_FromString("noop");
 	if (noop == NULL)
 		return NULL;
-	mod = mod_from_argument(pool, PAGED_MOD_MASK, noop, arrays);
+	mod = mod_from_argument(pool, PAGED_MOD_MASK, "mod", noop, arrays);
 	Py_DECREF(noop);
 	return mod;
 }

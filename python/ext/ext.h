@@ -523,10 +523,11 @@ bool pool_enter_to_destroy(struct pool *pool);
 /**
  * mod_from_argument - a Mod of the pool, given as Mod or as text
  *
+ * @param[in] name    of the argument, for exceptions
  * @param[in] arrays  declared to a text
  * @return a new reference; NULL with an exception
  */
-struct mod *mod_from_argument(struct pool *pool, enum paged_mod_kind kind, PyObject *argument,
+struct mod *mod_from_argument(struct pool *pool, enum paged_mod_kind kind, const char *name, PyObject *argument,
 			      const struct arrays *arrays);
 
 /* mod_set.c: ModSet, and a method of Batch */

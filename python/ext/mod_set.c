@@ -210,12 +210,12 @@ mod_set_from_arguments(struct batch *batch, PyObject *mask, PyObject *score, con
 	struct mod_set *set = NULL;
 
 	if (call_is_given(mask)) {
-		mask_mod = mod_from_argument(batch->pool, PAGED_MOD_MASK, mask, arrays);
+		mask_mod = mod_from_argument(batch->pool, PAGED_MOD_MASK, "mask", mask, arrays);
 		if (mask_mod == NULL)
 			return NULL;
 	}
 	if (call_is_given(score)) {
-		score_mod = mod_from_argument(batch->pool, PAGED_MOD_SCORE, score, arrays);
+		score_mod = mod_from_argument(batch->pool, PAGED_MOD_SCORE, "score", score, arrays);
 		if (score_mod == NULL)
 			goto out;
 	}

@@ -60,7 +60,8 @@ mod_kind_from(PyObject *name, uint32_t *kind_p)
 	for (*kind_p = PAGED_MOD_MASK; *kind_p <= PAGED_MOD_SCORE; ++*kind_p)
 		if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, mod_kind_name(*kind_p)) == 0)
 			return true;
-	PyErr_Format(PyExc_ValueError, "kind must be 'mask' or 'score', not %R", name);
+	PyErr_Format(PyExc_ValueError, "kind must be 'mask' or 'score', not %R",
+		     PyUnicode_Check(name) ? name : (PyObject *)Py_TYPE(name));
 	return false;
 }
 
@@ -86,36 +87,34 @@ mod_parse(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject 
 }
 
 static struct mod *
-mod_check(struct pool *pool, enum paged_mod_kind kind, PyObject *argument)
+mod_check(struct pool *pool, enum paged_mod_kind kind, const char *name, PyObject *argument)
 {
 	struct mod *mod = (struct mod *)argument;
 
 	if (mod->kind != (uint32_t)kind) {
-		PyErr_Format(PyExc_ValueError, "%s: the mod is a %s mod", mod_kind_name((uint32_t)kind),
-			     mod_kind_name(mod->kind));
+		PyErr_Format(PyExc_ValueError, "%s: the mod is a %s mod", name, mod_kind_name(mod->kind));
 		return NULL;
 	}
 	if (mod->pool != pool) {
-		PyErr_Format(PyExc_ValueError, "%s: the mod belongs to another Pool; parse it with this one",
-			     mod_kind_name((uint32_t)kind));
+		PyErr_Format(PyExc_ValueError, "%s: the mod belongs to another Pool; parse it with this one", name);
 		return NULL;
 	}
 	return (struct mod *)Py_NewRef((PyObject *)mod);
 }
 
 struct mod *
-mod_from_argument(struct pool *pool, enum paged_mod_kind kind, PyObject *argument, const struct arrays *arrays)
+mod_from_argument(struct pool *pool, enum paged_mod_kind kind, const char *name, PyObject *argument,
+		  const struct arrays *arrays)
 {
 	const char *text;
 
 	if (PyObject_TypeCheck(argument, mod_type))
-		return mod_check(pool, kind, argument);
+		return mod_check(pool, kind, name, argument);
 	if (!PyUnicode_Check(argument)) {
-		PyErr_Format(PyExc_TypeError, "%s: expected a Mod or a str, not %R", mod_kind_name((uint32_t)kind),
-			     Py_TYPE(argument));
+		PyErr_Format(PyExc_TypeError, "%s: expected a Mod or a str, not %R", name, Py_TYPE(argument));
 		return NULL;
 	}
-	text = text_utf8(argument, mod_kind_name((uint32_t)kind));
+	text = text_utf8(argument, name);
 	return text != NULL ? mod_new(pool, (uint32_t)kind, text, arrays) : NULL;
 }
 
