@@ -89,6 +89,8 @@ def opened(**parameters: Any) -> Iterator[tuple[paged.Pool, paged.Batch]]:
 def stand_for_torch(type_: Any) -> None:
     sys.modules["torch"] = types.ModuleType("torch")
     setattr(sys.modules["torch"], "Tensor", type_)
+    type_.is_neg = lambda self: False
+    type_.requires_grad = False
 
 
 def inputs(n: int, type_: type = DeviceTensor) -> list[Any]:

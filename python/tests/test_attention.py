@@ -164,7 +164,7 @@ def test_refused(batch: paged.Batch) -> None:
             ({"sink": Tensor((2,))}, ValueError, "sink has 2 elements, not 4"),
             ({"sink": [0.0] * 4}, TypeError, "sink must be a tensor"),
             ({"scale": 0}, ValueError, "scale is 0; None means"),
-            ({"scale": "1"}, TypeError, "must be real number, not str"),
+            ({"scale": "1"}, TypeError, "scale must be a number, not <class 'str'>"),
             ({"mods": 3}, TypeError, "mods must be a ModSet"),
             ({"k_scale": Tensor((2,), "f32", [1, 1])}, paged.InvalidError, "scale"),
             ({"dropout": 1}, TypeError, "unexpected keyword argument 'dropout'")):

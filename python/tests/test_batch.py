@@ -113,7 +113,7 @@ def test_many_rows(pool: paged.Pool) -> None:
     (({"seqs": [1.5], "q_len": 1, "kv_len": 1}), TypeError, "seqs must be an integer"),
     (({"seqs": [1], "q_len": None, "kv_len": 1}), TypeError, "q_len"),
     (({"seqs": [1], "q_len": 1, "kv_len": 1, "pages": [[0]]}), ValueError, "seqs and pages exclude each other"),
-    (({"seqs": None, "q_len": 1, "kv_len": 1, "pages": 3}), TypeError, "len"),
+    (({"seqs": None, "q_len": 1, "kv_len": 1, "pages": 3}), TypeError, "pages must be a list"),
     (({"seqs": [1], "q_len": 1}), TypeError, "missing required argument 'kv_len'"),
     (({"seqs": [1], "q_len": 1, "kv_len": 1, "rows": 1}), TypeError, "unexpected keyword argument 'rows'"),
     (({"seqs": [1], "q_len": 1, "kv_len": 1, "stream": "s"}), TypeError, "stream must be an int or an object"),
