@@ -4,7 +4,7 @@
 . "$PAGED_SRCDIR/tests/support/tap.sh"
 bundle=$directory/elsewhere/paged-gpu
 
-# As on a machine where nothing was installed.  What a sanitizer shall not report stays known.
+# As on a machine where nothing was installed.  The list of what a sanitizer must not report stays.
 bare()
 {
 	(cd / && env -i ${LSAN_OPTIONS:+"LSAN_OPTIONS=$LSAN_OPTIONS"} "$@")
@@ -199,7 +199,7 @@ on_fake_gpu()
 		LIGHT_S=36000 LIMITS_TIMES=60 PAGED_TEST_LIMIT=1800 TMPDIR="$directory" CHECKED="$directory/checked" "$@"
 }
 
-# As a machine's driver, it can be loaded by every user, whoever may enter the build directory.
+# As a machine's driver, it can be loaded by every user, also one who may not enter the build directory.
 driver_install()
 {
 	mkdir "$directory/driver" && cp "$PAGED_BUILDDIR"/tests/fake-cuda/.libs/lib*.so.* "$directory/driver" &&

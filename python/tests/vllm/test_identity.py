@@ -290,7 +290,7 @@ def test_adapter_that_was_replaced(start_scheduler, tmp_path):
     assert run(old, prompt(64), lora=adapter("a", path)) == 1
     assert run(old, prompt(64, seed=1), lora=adapter("a", path)) == 64
     assert run(new, prompt(64, seed=1), lora=adapter("a", path)) == 64
-    # It loads it anew under another number, or where the request says so.
+    # It loads it again under another number, or where the request says so.
     assert run(old, prompt(64, seed=1), lora=adapter("a", path, 2)) == 1
     write_files(path, b"newest")
     assert [run(old, prompt(64), lora=LoRARequest("a", 2, str(path), load_inplace=True)) for _ in range(2)] == [64, 1]
