@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adopt: a session becomes the owner of a ticket's sequences.  If it is of another tenant than their giver, each page is
- * charged to the one and discharged from the other, in steps if there are many: the sequences are frozen meanwhile, so
- * their page tables do not change.  If the tenant then has more pages than its limit, they move back in the same way.
+ * Adopt: a session becomes the owner of a ticket's sequences.  If it is of another tenant than their giver, each page
+ * is charged to the one and discharged from the other, in steps if there are many: the sequences are frozen meanwhile,
+ * so their page tables do not change.  If the tenant then has more pages than its limit, they move back in the same
+ * way.
  */
 #include <string.h>
 #include <sys/param.h>

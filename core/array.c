@@ -276,8 +276,7 @@ core_array_put(struct core *core, uint32_t id, uint32_t member, const struct cor
 static enum paged_status
 array_missing(const struct core_session *session, const char *name, struct paged_error *error)
 {
-	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; upload it first",
-			  session->id, name);
+	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; upload it first", session->id, name);
 }
 
 enum paged_status

@@ -281,10 +281,11 @@ struct core_tenant_limits {
 	uint32_t n_tickets;  /* open */
 	uint64_t array_bytes; /* of the arrays for block masks of its sessions (core/array.h) */
 };
-#define CORE_UNLIMITED                                                                                       \
-	((struct core_tenant_limits){                                                                        \
-		.n_members = CORE_NO_LIMIT, .n_sessions = CORE_NO_LIMIT, .n_tickets = CORE_NO_LIMIT,         \
-		.array_bytes = UINT64_MAX })
+#define CORE_UNLIMITED                                             \
+	((struct core_tenant_limits){ .n_members = CORE_NO_LIMIT,  \
+				      .n_sessions = CORE_NO_LIMIT, \
+				      .n_tickets = CORE_NO_LIMIT,  \
+				      .array_bytes = UINT64_MAX })
 
 /**
  * core_tenant_add - add a tenant without limits; the numbers of tenants count from 1

@@ -102,8 +102,7 @@ tenant_is_over(const struct core_pool *pool, uint32_t tenant)
 {
 	const struct tenant_pool *own = tenant_pool(pool, tenant);
 
-	return own->limits.n_pages != CORE_NO_LIMIT &&
-	       (uint64_t)own->n_charged + own->n_promised > own->limits.n_pages;
+	return own->limits.n_pages != CORE_NO_LIMIT && (uint64_t)own->n_charged + own->n_promised > own->limits.n_pages;
 }
 
 enum paged_status

@@ -118,8 +118,8 @@ tenant_check_ids(const struct config *config, const struct config_tenant *tenant
 }
 
 /*
- * The default: the largest part of a pool that the tenant is limited to, rounded up, but no more than user-share: a limit
- * of all pages must not let the tenant take all of everything else, too.
+ * The default: the largest part of a pool that the tenant is limited to, rounded up, but no more than user-share: a
+ * limit of all pages must not let the tenant take all of everything else, too.
  */
 static uint32_t
 tenant_default_share(const struct config *config, const struct config_tenant *tenant)

@@ -232,7 +232,8 @@ append_tensors_in(const struct paged_batch *batch, struct append_args *args, con
 		return client_tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, &tokens, error);
 	if (v == NULL)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: there is no v to append", batch->pool->mapping.name);
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: there is no v to append",
+			  batch->pool->mapping.name);
 }
 
 /*

@@ -57,8 +57,7 @@ remote_mask_fill_names(struct remote_mask *remote, const struct mod *mod, size_t
 	for (size_t i = 0; i < n_arrays; i++)
 		if (arrays[i].name != NULL && arrays[i].n_dims != 0 && mod_uses(mod, arrays[i].name))
 			return paged_fail(error, PAGED_ERR_INVALID,
-					  "block mask: array '%s' must be uploaded to the owner first",
-					  arrays[i].name);
+					  "block mask: array '%s' must be uploaded to the owner first", arrays[i].name);
 	for (uint32_t i = 0; mod_name(mod, i, &wanted); i++) {
 		struct mask_request_name *name = &remote->names[i];
 		enum paged_status status = PAGED_OK;

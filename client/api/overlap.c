@@ -29,8 +29,8 @@ overlap_bytes(const char *name, const void *data, uint64_t n_bytes)
 static struct overlap_memory
 overlap_tensor(const char *name, const struct kernel_tensor *tensor, const struct tensor_tokens *tokens)
 {
-	struct overlap_memory memory =
-		overlap_bytes(name, tokens->n != 0 ? tensor->data : NULL, tensor->dim * paged_dtype_size(tensor->dtype));
+	struct overlap_memory memory = overlap_bytes(name, tokens->n != 0 ? tensor->data : NULL,
+						     tensor->dim * paged_dtype_size(tensor->dtype));
 
 	if (memory.begin == memory.end)
 		return memory;
@@ -98,9 +98,10 @@ overlap_check_one(const struct overlap_memory *out, const struct overlap_memory 
 {
 	for (size_t i = 0; i < n; i++)
 		if (overlap_is(out, &other[i]))
-			return paged_fail(error, PAGED_ERR_INVALID,
-					  "%s shares memory with %s, which is written: pass a tensor with its own memory",
-					  other[i].name, out->name);
+			return paged_fail(
+				error, PAGED_ERR_INVALID,
+				"%s shares memory with %s, which is written: pass a tensor with its own memory",
+				other[i].name, out->name);
 	return PAGED_OK;
 }
 

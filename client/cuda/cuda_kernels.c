@@ -74,8 +74,8 @@ cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *ker
 
 /*
  * Allow the kernel its dynamic shared memory.  Every kernel asks for the largest carve-out of shared memory from the L1
- * cache: the driver's own need not hold as many blocks as fit the multiprocessor, and a multiprocessor waits for the end
- * of a kernel's blocks before it runs a kernel with another carve-out.
+ * cache: the driver's own need not hold as many blocks as fit the multiprocessor, and a multiprocessor waits for the
+ * end of a kernel's blocks before it runs a kernel with another carve-out.
  */
 static enum paged_status
 cuda_kernels_allow_shared(const struct paged_pool *pool, const struct cuda_driver *driver,

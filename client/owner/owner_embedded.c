@@ -376,7 +376,8 @@ static enum paged_status
 embedded_log_level(struct owner *owner, uint32_t level, uint32_t *was_p, struct paged_error *error)
 {
 	(void)owner, (void)level, (void)was_p;
-	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "an embedded owner has no log: the client's log function gets all lines");
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+			  "an embedded owner has no log: the client's log function gets all lines");
 }
 
 static const struct owner_ops owner_ops_embedded = {

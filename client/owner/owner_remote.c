@@ -329,8 +329,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 		request.hello.role = WIRE_ROLE_JOIN;
 		/* The token is a secret, so it is not in the error text. */
 		if (!text_unhex(request.hello.join_token, WIRE_TOKEN_SIZE, params->join_token))
-			return paged_fail(error, PAGED_ERR_INVALID,
-					  "join_token is not the token of a session");
+			return paged_fail(error, PAGED_ERR_INVALID, "join_token is not the token of a session");
 	}
 	snprintf(request.hello.name, sizeof(request.hello.name), "%s", params->name);
 	status = client_control_call(&remote->control, &request, deadline_ms, reply, fds, error);

@@ -113,7 +113,8 @@ arrays_parse(PyObject *mapping, struct arrays *arrays)
 	items = PyMapping_Check(mapping) ? PyMapping_Items(mapping) : NULL;
 	if (items == NULL) {
 		if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception))
-			PyErr_Format(PyExc_TypeError, "arrays must be a mapping of names to tensors and numbers, not %R",
+			PyErr_Format(PyExc_TypeError,
+				     "arrays must be a mapping of names to tensors and numbers, not %R",
 				     (PyObject *)Py_TYPE(mapping));
 		return false;
 	}
@@ -165,8 +166,7 @@ bool
 arrays_check_grad(const struct arrays *arrays)
 {
 	for (size_t i = 0; i < arrays->n; i++)
-		if (arrays->sources[i].is_tensor &&
-		    !tensor_check_grad(&arrays->sources[i].tensor, arrays->at[i].name))
+		if (arrays->sources[i].is_tensor && !tensor_check_grad(&arrays->sources[i].tensor, arrays->at[i].name))
 			return false;
 	return true;
 }

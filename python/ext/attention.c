@@ -119,8 +119,8 @@ attention_check_arrays(const struct operands *operands, PyObject *mods)
 	if (!call_is_given(mods))
 		return true;
 	for (uint32_t i = 0; i < operands->n; i++)
-		if (operands->outs[i] && !arrays_check_overlap(&((struct mod_set *)mods)->arrays, &operands->tensors[i],
-							       operands->names[i]))
+		if (operands->outs[i] &&
+		    !arrays_check_overlap(&((struct mod_set *)mods)->arrays, &operands->tensors[i], operands->names[i]))
 			return false;
 	return true;
 }

@@ -71,8 +71,8 @@ opening_choose_run(struct opening *opening, PyObject *run, bool torch)
 	const char *text;
 
 	if (!call_is_given(run)) {
-		opening->openmp = torch && opening->params.cpus == NULL && !threads_are_of_a_fork() &&
-				  threads_find_openmp();
+		opening->openmp =
+			torch && opening->params.cpus == NULL && !threads_are_of_a_fork() && threads_find_openmp();
 		return true;
 	}
 	text = text_utf8(run, "run");
@@ -88,9 +88,10 @@ opening_choose_run(struct opening *opening, PyObject *run, bool torch)
 		return false;
 	}
 	if (opening->openmp && threads_are_of_a_fork()) {
-		error_format(PAGED_ERR_UNSUPPORTED,
-			     "run=\"openmp\": this process was forked, and OpenMP may wait for ever for threads that its"
-			     " parent has: use run=\"own\", or start processes by multiprocessing's \"spawn\"");
+		error_format(
+			PAGED_ERR_UNSUPPORTED,
+			"run=\"openmp\": this process was forked, and OpenMP may wait for ever for threads that its"
+			" parent has: use run=\"own\", or start processes by multiprocessing's \"spawn\"");
 		return false;
 	}
 	if (opening->openmp && !threads_find_openmp()) {
@@ -294,7 +295,8 @@ pool_field_parse(const struct pool_field *field, PyObject *value, struct paged_p
 		if (number != 0)
 			return true;
 		/* To the library, 0 means the default. */
-		PyErr_Format(PyExc_ValueError, "%s is 0%s", field->name, field->required ? "" : "; None is the default");
+		PyErr_Format(PyExc_ValueError, "%s is 0%s", field->name,
+			     field->required ? "" : "; None is the default");
 		return false;
 	case POOL_FLAG:
 		return opening_flag(value, at);
@@ -376,7 +378,8 @@ pools_parse(PyObject *object, struct pools *pools)
 	bool ok;
 
 	if (list == NULL && PyErr_ExceptionMatches(PyExc_TypeError))
-		PyErr_Format(PyExc_TypeError, "pools must be a mapping of a pool's parameters or a list of them, not %R",
+		PyErr_Format(PyExc_TypeError,
+			     "pools must be a mapping of a pool's parameters or a list of them, not %R",
 			     (PyObject *)Py_TYPE(object));
 	*pools = (struct pools){ .owners = PyList_New(0) };
 	if (list != NULL && pools->owners != NULL) {

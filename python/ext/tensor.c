@@ -234,7 +234,8 @@ tensor_check_sign(PyObject *object, const char *name)
 		return true;
 	is = tensor_ask(object, &is_neg, "is_neg", true);
 	if (is == 1)
-		PyErr_Format(PyExc_ValueError, "%s has PyTorch's negative bit (is_neg()): pass resolve_neg() of it", name);
+		PyErr_Format(PyExc_ValueError, "%s has PyTorch's negative bit (is_neg()): pass resolve_neg() of it",
+			     name);
 	return is == 0;
 }
 

@@ -364,8 +364,7 @@ watch_repr(struct watch *watch)
 static PyObject *
 walk_repr(struct walk *walk)
 {
-	return PyUnicode_FromFormat("<iterator over the published pages of pool %s>",
-				    walk->watch->pool->info.name);
+	return PyUnicode_FromFormat("<iterator over the published pages of pool %s>", walk->watch->pool->info.name);
 }
 
 /* -------------------------------------------------------------- the types */
@@ -451,9 +450,12 @@ int
 watch_add(PyObject *module)
 {
 	static PyType_Slot slots[] = {
-		{ Py_tp_doc, (void *)walk_type_doc },      { Py_tp_iter, PyObject_SelfIter },
-		{ Py_tp_iternext, (void *)walk_next },     { Py_tp_dealloc, (void *)walk_dealloc },
-		{ Py_tp_traverse, (void *)walk_traverse }, { Py_tp_repr, (void *)walk_repr },
+		{ Py_tp_doc, (void *)walk_type_doc },
+		{ Py_tp_iter, PyObject_SelfIter },
+		{ Py_tp_iternext, (void *)walk_next },
+		{ Py_tp_dealloc, (void *)walk_dealloc },
+		{ Py_tp_traverse, (void *)walk_traverse },
+		{ Py_tp_repr, (void *)walk_repr },
 		{ 0, NULL },
 	};
 	static PyType_Spec spec = { "paged._paged.Walk", sizeof(struct walk), 0,

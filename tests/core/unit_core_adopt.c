@@ -142,8 +142,9 @@ Test(core_adopt, goes_back_at_the_limit)
 	expect_ok(fixture_reserve(other, seq, 5));
 	progress = finish(taker);
 	cr_assert_eq(progress.error.status, PAGED_ERR_QUOTA);
-	cr_assert_str_eq(progress.error.text, "tenant sales, pool wide: 210 pages requested, 5 charged, limit 210: free "
-					      "pages of its sequences, or raise the limit");
+	cr_assert_str_eq(progress.error.text,
+			 "tenant sales, pool wide: 210 pages requested, 5 charged, limit 210: free "
+			 "pages of its sequences, or raise the limit");
 	cr_assert_not(core_session_is_busy(core_fixture.core, taker));
 	expect_owner(giver);
 	cr_assert_eq(charged(sales), 5);
