@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What paged.transformers and paged.vllm have in common: which pool a model uses, and the identity of its prefixes."""
+"""What paged.transformers and paged.vllm have in common.
+
+Which pool a model uses, the identity of its prefixes, and options of commands.
+"""
 from __future__ import annotations
 
 import argparse
@@ -103,6 +106,13 @@ def prefix_salt(pool: paged.Pool, model: str, *, adapter: str = "", tenant: str 
         Only requests with the same text share: vLLM's cache_salt.
     """
     return paged.salt(pool.model or model, adapter, tenant)
+
+
+def without_names(value: Any, names: set[str]) -> Any:
+    """Return a configuration without what these names have in it, and in the mappings inside of it."""
+    if not isinstance(value, Mapping):
+        return value
+    return {str(key): without_names(element, names) for key, element in value.items() if key not in names}
 
 
 # Types of command-line options, for argparse.

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from paged._engines import without_names
+
 __all__ = ["adapters_digest", "configuration", "is_of_adapter", "structure_digest", "weights_digest"]
 
 # Elements of each tensor that are compared before the digest of all is taken to be as before.
@@ -96,12 +98,7 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 def configuration(config: Any) -> str:
     """Return what a configuration (transformers.PreTrainedConfig) says of what its model computes."""
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {str(key): without(element) for key, element in value.items() if key not in _NOT_DIGESTED}
-        return value
-
-    return json.dumps(without(config.to_dict()), sort_keys=True, default=repr)
+    return json.dumps(without_names(config.to_dict(), _NOT_DIGESTED), sort_keys=True, default=repr)
 
 
 def structure_digest(model: Any) -> str:

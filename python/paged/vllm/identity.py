@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 import paged
-from paged._engines import prefix_salt
+from paged._engines import prefix_salt, without_names
 from paged.vllm.loaded import Loaded
 from vllm.config import LoadConfig, ModelConfig, VllmConfig
 from vllm.logger import init_logger
@@ -82,16 +82,10 @@ def changes_to_model(config: VllmConfig, pool_dtype: str) -> str:
 def _effective(model: ModelConfig, load: LoadConfig) -> str:
     """Return all of vLLM's configuration that may change K and V, as a canonical text."""
     values = {field.name: getattr(model, field.name) for field in fields(model) if field.name not in IRRELEVANT}
-    values["hf_config"] = _without(model.hf_config.to_dict(), NAMES)
+    values["hf_config"] = without_names(model.hf_config.to_dict(), NAMES)
     values["load"] = ["auto" if load.load_format in WHOLE_CHECKPOINT else load.load_format, load.ignore_patterns,
                       load.model_loader_extra_config]
     return json.dumps(values, sort_keys=True, default=repr)
-
-
-def _without(value: Any, names: set[str]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {str(key): _without(item, names) for key, item in value.items() if key not in names}
 
 
 def media_settings(config: ModelConfig) -> str | None:
