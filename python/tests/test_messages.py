@@ -90,11 +90,10 @@ def calls(f: Fixture) -> dict[str, Call]:
             runtime_dir="/nonexistent", name="n", join_token=None, timeout=1, threads=1, run="own", cpus=None, isa=None,
             observer=False, outlive=False, tables_only=False, log=None), words=dict(runtime_dir="daemon")),
         "embedded": Call(paged.embedded, dict(pools=POOL, name="n", timeout=1, threads=1, run="own", cpus=None,
-            isa=None,
-                                              log=None), words=dict(pools="pool")),
+                                              isa=None, log=None), words=dict(pools="pool")),
         "Rotary": Call(lambda **keywords: batch.append(0, f.k, f.k, rotary=paged.Rotary(**keywords)), dict(
             cos_sin=f.table, style="neox", first=0, positions=None, q=f.q, q_out=f.q),
-                words=dict(q="q_out", first="rotary turns")),
+            words=dict(q="q_out", first="rotary turns")),
         "Prefix": Call(paged.Prefix, dict(tokens=[1, 2], salt=None, extras=())),
         "Prefix of keys": Call(paged.Prefix, dict(tokens=None, keys=b"k" * 32, page_size=2),
                                words=dict(keys="tokens", tokens="keys")),
@@ -105,7 +104,7 @@ def calls(f: Fixture) -> dict[str, Call]:
         "Client.drop": Call(client.drop, dict(name="a"), words=dict(name="array")),
         "Client.log_level": Call(client.log_level, dict(level="info"), words=dict(level="log")),
         "Pool.create": Call(pool.create, dict(n=1, n_tokens=None, tag=None),
-            words=dict(n="sequences?", n_tokens="tokens")),
+                            words=dict(n="sequences?", n_tokens="tokens")),
         "Pool.publish": Call(pool.publish, dict(seqs=f.seqs, prefixes=f.prefix),
                              words=dict(seqs="sequences?|prefixes|pool")),
         "Batch.plan": Call(batch.plan, dict(seqs=f.seqs, q_len=8, kv_len=8, kv_first=None, q_base=None, b=None,
@@ -120,18 +119,18 @@ def calls(f: Fixture) -> dict[str, Call]:
             layer=0, q=f.q, out=f.out, mods=None, causal=True, scale=None, lse=None, max_score=None, sink=None,
             lse_without_sink=False, k_scale=None, v_scale=None), words=dict(q="out")),
         "Batch.gather": Call(batch.gather, dict(layer=0, k=f.k, v=None, begin=None, end=None, k_scale=None,
-            v_scale=None),
+                                                v_scale=None),
                              words=dict(begin="row|\\bk\\b", end="row|\\bk\\b")),
         "Batch.merge": Call(batch.merge, dict(a=f.q, a_lse=f.scores[0], b=f.q, b_lse=f.scores[1], out=f.out, lse=None),
                             words=dict(a="a_lse", a_lse="no lse", b_lse="no lse", out=r"\(a\)")),
         "Batch.fork": Call(batch.fork, dict(parents=f.seqs, n_tokens=16),
-            words=dict(parents="sequence|n_tokens|pool", n_tokens="tokens|fork")),
+                           words=dict(parents="sequence|n_tokens|pool", n_tokens="tokens|fork")),
         "Batch.publish": Call(batch.publish, dict(seqs=f.seqs, prefixes=f.prefix),
-            words=dict(seqs="sequence|prefixes|pool")),
+                              words=dict(seqs="sequence|prefixes|pool")),
         "Batch.wait": Call(batch.wait, dict(mark=batch.mark()), ("mark",)),
         "Batch.tables_padded": Call(batch.tables_padded, dict(width=8), ("width",)),
         "Batch.mods": Call(batch.mods, dict(mask=f.mod, score=None, blocks=None, n=1),
-            words=dict(mask="mod", score="mod", n="value")),
+                           words=dict(mask="mod", score="mod", n="value")),
     } | {f"{where}.{call.function.__name__}": call for where, call in requests(f)}
 
 
@@ -144,7 +143,6 @@ def requests(f: Fixture) -> list[tuple[str, Call]]:
     batch, pool, client, seq = f.batch, f.pool, f.client, f.seqs[0]
     of_seqs = dict(seqs="sequence|pool", n_tokens="tokens", first_token="token", n_ahead="tokens")
     of_pages = dict(page="pages", serial="published", pages="page|serials", serials="pages|published")
-    pages, serials = [], []
     return [
         ("Client", Call(client.reserve, dict(seqs=f.seqs, n_tokens=64, n_ahead=0), words=of_seqs)),
         ("Client", Call(client.truncate, dict(seqs=f.seqs, n_tokens=64), words=of_seqs)),
@@ -170,10 +168,10 @@ def requests(f: Fixture) -> list[tuple[str, Call]]:
         ("Pool", Call(pool.match, dict(prefix=f.prefix))),
         ("Pool", Call(at_once(pool.wait_prefix), dict(prefix=f.prefix, n_tokens=0), words=dict(n_tokens="tokens"))),
         ("Pool", Call(pool.start, dict(items=[(None, 1)], max_tokens=0, tag=None),
-            words=dict(items="item|prefix|sequence"))),
+                      words=dict(items="item|prefix|sequence"))),
         ("Pool", Call(pool.pin, dict(prefix=f.prefix, seconds=1))),
         ("Pool", Call(pool.prefix_pages, dict(prefix=f.prefix))),
-        ("Pool", Call(pool.hold, dict(pages=pages, serials=serials), words=of_pages)),
+        ("Pool", Call(pool.hold, dict(pages=[], serials=[]), words=of_pages)),
         ("Pool", Call(pool.prefix_tokens, dict(page=0, serial=1), words=of_pages)),
         ("Pool", Call(pool.give, dict(seqs=pool.create(1), lengths=0, timeout=1.0), words=dict(
             seqs="sequence|pool|lengths", lengths="tokens|sequence", timeout="given away"))),

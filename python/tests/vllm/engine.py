@@ -103,11 +103,7 @@ class Engine:
 
     def kill(self) -> None:
         """Kill all processes of the engine at once."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
+        kill_group(self.process)
 
     def close(self) -> None:
         """Let the engine end; kill what is left of it after a minute."""
@@ -118,6 +114,15 @@ class Engine:
         except (BrokenPipeError, subprocess.TimeoutExpired):
             pass
         self.kill()
+
+
+def kill_group(process: subprocess.Popen[Any]) -> None:
+    """Kill all processes of a process's group at once, and wait for it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
 
 
 def preemptions(llm: Any) -> int | None:

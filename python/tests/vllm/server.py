@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import install_plugin
+from engine import install_plugin, kill_group
 from paged.vllm.arguments import command_line
 
 WAIT_S = 1800
@@ -117,8 +116,4 @@ class Server:
 
     def kill(self) -> None:
         """Kill all processes of the server at once."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
+        kill_group(self.process)
