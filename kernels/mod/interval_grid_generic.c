@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* interval_grid.h's operations for any CPU. */
 #include "kernels/mod/interval_grid.h"
 #include "kernels/mod/vec_generic.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Copies the nodes that the result needs, in the order in which the expression reaches them. */
 #include "config.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* vm_ops.h's operations for AVX-512. */
 #include "kernels/mod/vec_avx512.h"
 #include "kernels/mod/vm_ops.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* vm_ops.h's operations for any CPU. */
 #include "kernels/mod/vec_generic.h"
 #include "kernels/mod/vm_ops.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Client: administration. */
 #include "python/ext/ext.h"
 
 /* -------------------------------------------------------------------- lists */

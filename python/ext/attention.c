@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Batch: attention, gather, merge. */
 #include "python/ext/operands.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Batch: life, marks, publish, fork. */
 #include "python/ext/ext.h"
 
 #include <string.h>

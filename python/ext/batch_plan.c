@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Batch: plan. */
 #include "python/ext/ext.h"
 
 /* The stream of a plan: the caller's, or the one that torch works on. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Arguments by position and keyword (METH_FASTCALL). */
 #include "python/ext/ext.h"
 
 /* Keywords of a call are interned strings, so that a pointer is usually all that has to be compared. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Client: life, log. */
 #include "python/ext/ext.h"
 
 #include <stddef.h>

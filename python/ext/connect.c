@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* connect() and embedded(). */
 #include "python/ext/ext.h"
 
 #include <sched.h>

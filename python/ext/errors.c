@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Exceptions, one for each status. */
 #include "python/ext/ext.h"
 
 #include <stdarg.h>

@@ -2,40 +2,6 @@
 /**
  * ext.h - the extension paged._paged: Python objects over libpagedclient
  *
- *   module.c      module, constants, functions without an object
- *   errors.c      exceptions, one for each status
- *   call.c        arguments by position and keyword (METH_FASTCALL)
- *   numbers.c     integers and lists of integers from Python objects
- *   reports.c     structs to named tuples and dicts
- *   client.c      Client: life, log
- *   connect.c     connect(), embedded()
- *   admin.c       Client: administration
- *   pool.c        Pool: life, counts, attributes
- *   sequences.c   sequences: methods of Client and Pool
- *   prefix.c      Prefix
- *   sharing.c     Pool: match, start, publish, pin, hold
- *   handover.c    Pool: give, adopt; Client: cancel_ticket
- *   watch.c       Watch
- *   pages.c       Pages: K and V of a pool as DLPack tensors
- *   dlpack.c      DLPack: element types, the C functions of a tensor type
- *   tensor.c      tensors from Python objects
- *   tensor_new.c  new tensors, and the stream of a framework
- *   device.c      the GPU of a pool, as DLPack and CUDA number it
- *   threads.c     kernels on the OpenMP threads that the process has
- *   rows.c        rows of a plan or block mask
- *   batch.c       Batch: life, marks, publish, fork
- *   batch_plan.c  Batch: plan
- *   batch_tables.c  Batch: page tables for other kernels
- *   operands.c    the tensors of a call on a batch
- *   append.c      Rotary; Batch: append
- *   attention.c   Batch: attention, gather, merge
- *   arrays.c      arrays and parameters of mods from Python objects
- *   mods.c        Mod
- *   mod_set.c     ModSet
- *   block_mask.c  BlockMask
- *   block_mask_view.c  its numbers and pictures
- *   block_arrays.c  block masks from and to PyTorch's arrays
- *
  * The extension uses CPython's limited API 3.11, so one binary serves 3.11 and all later versions.  It keeps its state
  * in static variables, refuses to be imported into a subinterpreter, and can be loaded once in a process.
  *

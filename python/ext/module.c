@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Module, constants, functions without an object. */
 #include "python/ext/ext.h"
 
 PyDoc_STRVAR(version_doc, "version()\n--\n\n"

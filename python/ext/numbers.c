@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Integers and lists of integers from Python objects. */
 #include "python/ext/ext.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Pages: K and V of a pool as DLPack tensors. */
 #include "python/ext/ext.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Prefix: what a sequence begins with, for start, match and publish. */
 #include "python/ext/ext.h"
 
 PyTypeObject *prefix_type;

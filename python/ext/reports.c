@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Structs to named tuples and dicts. */
 #include "python/ext/ext.h"
 
 #include <stddef.h>

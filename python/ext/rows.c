@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of a plan or block mask. */
 #include "python/ext/ext.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Pool: match, start, publish, pin, hold. */
 #include "python/ext/ext.h"
 
 /* -------------------------------------------------------------------- match */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors from Python objects. */
 #include "python/ext/ext.h"
 
 #include <string.h>

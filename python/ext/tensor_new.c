@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* New tensors, and the stream of a framework. */
 #include "python/ext/ext.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The region's layout: what a view of it refuses, and snapshots of slots. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>

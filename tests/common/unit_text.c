@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Hexadecimal, edit distance, and checks of text that is not UTF-8. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

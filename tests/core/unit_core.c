@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The core's pools, sequences and slots; what it refuses. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions and members of the core: their end, quarantine, and cleanup in steps. */
 #include "tests/core/core_fixture.h"
 
 TestSuite(core_sessions, .init = core_fixture_setup, .fini = core_fixture_teardown);

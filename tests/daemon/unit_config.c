@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* pagedd.conf(5): values, units, defaults, and the exact text of errors. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of pools and of page tables on the host, and the machine's limits. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The buckets of histograms, and counts of replies. */
 #include <criterion/criterion.h>
 
 #include "daemon/metrics.h"

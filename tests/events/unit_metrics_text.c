@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Metrics in Prometheus's format: without a daemon, labels, histograms. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

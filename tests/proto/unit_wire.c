@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages packed and parsed: largest sizes, round trips, refused contents. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of pa_memory.h's tensors on the host. */
 #include "tests/torch/pa_memory.h"
 
 #include <string.h>

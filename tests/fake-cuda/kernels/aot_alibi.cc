@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* aot_alibi.cu for the host. */
 #include "tests/fake-cuda/kernels/aot.h"
 
 #include "kernels/cuda/aot_alibi.cu"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_append() on every instruction set, compared with float64. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses in a pool: no two elements overlap, and offsets exceed 32 bits. */
 #include <criterion/criterion.h>
 #include <string.h>
 

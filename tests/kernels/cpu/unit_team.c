@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Teams of threads: items, signals, fork, refused parameters. */
 #include "config.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The cache of freed arrays of block masks. */
 #include "kernels/mask/spare_arrays.h"
 
 #include <criterion/criterion.h>
