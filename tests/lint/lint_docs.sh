@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Links of the Markdown files lead to files, the names of the API in them exist, and HACKING.md lists every source file.
+# Links of the Markdown files lead to files, the names of the API in them exist, each source file has a head comment, and HACKING.md lists each directory.
 cd "$PAGED_SRCDIR" || exit 99
 n=0
 status=0
@@ -27,45 +27,35 @@ names()
 		done
 }
 
-# listed - prints the files of HACKING.md's list, one per line; its form is "directory/  text" or "  file.[ch], file  text"
-listed()
+# headed - prints the source files without a head comment that tools/heads can print
+headed()
 {
-	awk '
-	/^```/ { inside = !inside; next }
-	!inside { next }
-	/^[a-z]/ { directory = $1; next }
-	{
-		match($0, /^  ([^ ]+, )*[^ ]+/)
-		n = split(substr($0, 3, RLENGTH - 2), name, ", ")
-		for (i = 1; i <= n; i++) {
-			base = name[i]
-			if (sub(/\[ch\]$/, "", base)) {
-				print directory base "c"
-				print directory base "h"
-			} else {
-				print directory base
-			}
-		}
-	}' HACKING.md
+	tools/heads --missing | sed 's/^/# no comment at the head: /'
 }
 
-# sources - prints the source files of the product and of tests/support, without those that a build in this directory makes
-sources()
+# directories - prints the directories of HACKING.md's list that do not exist, and those of source files that it lacks;
+# tests/D needs no line if D has one
+directories()
 {
-	find common proto core daemon client kernels pagedctl events examples bench tests/support \
-		\( -name '*.[ch]' -o -name '*.cu' -o -name '*.awk' -o -name '*.py' -o -name '*.proto' \) |
-		grep -v -e '\.pb-c\.' -e '^kernels/cuda/aot_.*\.cu$' -e '^kernels/cuda/sources\.c$'
+	listed=$(awk '/^```/ { inside = !inside; next } inside { print $1 }' HACKING.md)
+	for directory in $listed; do
+		[ -d "$directory" ] || echo "# HACKING.md: no directory $directory"
+	done
+	tools/heads | sed 's/[^ /]*  .*//' | sort -u | while read -r directory; do
+		echo "$listed" | grep -qxF -e "$directory" -e "${directory#tests/}" ||
+			echo "# HACKING.md does not list $directory"
+	done
 }
 
-missing=$(
-	listed | while read -r file; do [ -e "$file" ] || echo "# HACKING.md: no file $file"; done
-	listed >"${TMPDIR:-/tmp}/lint_docs.$$"
-	sources | grep -vxF -f "${TMPDIR:-/tmp}/lint_docs.$$" | sed 's/^/# HACKING.md does not list /'
-	rm -f "${TMPDIR:-/tmp}/lint_docs.$$"
-)
-[ -z "$missing" ] || echo "$missing"
-[ -z "$missing" ]
-result $? "HACKING.md lists the source files"
+lost=$(headed)
+[ -z "$lost" ] || echo "$lost"
+[ -z "$lost" ]
+result $? "each source file has a comment at its head"
+
+lost=$(directories)
+[ -z "$lost" ] || echo "$lost"
+[ -z "$lost" ]
+result $? "HACKING.md lists the directories"
 
 for file in README.md HACKING.md SECURITY.md docs/*.md bench/*.md bench/peers/*.md; do
 	lost=$(links "$file"; names "$file")
