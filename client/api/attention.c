@@ -2,10 +2,10 @@
 /* The calls on a planned batch: check the caller's tensors, then call the back end. */
 #include "config.h"
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
-#include "client/api/mod_set.h"
+#include "client/api/mods/mod_set.h"
 #include "client/api/overlap.h"
 
 #include <inttypes.h>

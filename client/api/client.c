@@ -5,7 +5,7 @@
 #include "client/api/compute_backends.h"
 #include "client/api/enter.h"
 #include "client/api/pool.h"
-#include "client/api/publish.h"
+#include "client/api/seq/publish.h"
 
 #include <errno.h>
 #include <stdio.h>

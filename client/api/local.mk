@@ -1,26 +1,15 @@
 # The public calls, and the computations of pools in host memory.
 client_libpagedclient_la_SOURCES += \
 	%D%/admin.c \
-	%D%/array.c \
-	%D%/array.h \
 	%D%/attention.c \
-	%D%/batch.c \
-	%D%/batch.h \
-	%D%/batch_fork.c \
-	%D%/batch_plan.c \
-	%D%/batch_protect.c \
-	%D%/batch_publish.c \
-	%D%/batch_reserve.c \
-	%D%/batch_row.c \
-	%D%/block_mask.c \
-	%D%/block_mask.h \
-	%D%/block_mask_from.c \
-	%D%/block_mask_make.c \
-	%D%/block_mask_params.c \
-	%D%/block_mask_part.c \
-	%D%/block_mask_physical.c \
-	%D%/block_mask_remote.c \
-	%D%/block_mask_view.c \
+	%D%/batch/batch.c \
+	%D%/batch/batch.h \
+	%D%/batch/batch_fork.c \
+	%D%/batch/batch_plan.c \
+	%D%/batch/batch_protect.c \
+	%D%/batch/batch_publish.c \
+	%D%/batch/batch_reserve.c \
+	%D%/batch/batch_row.c \
 	%D%/client.c \
 	%D%/compute_backends.c \
 	%D%/compute_backends.h \
@@ -34,10 +23,21 @@ client_libpagedclient_la_SOURCES += \
 	%D%/guard.h \
 	%D%/mark.c \
 	%D%/mark.h \
-	%D%/mod.c \
-	%D%/mod.h \
-	%D%/mod_set.c \
-	%D%/mod_set.h \
+	%D%/mods/array.c \
+	%D%/mods/array.h \
+	%D%/mods/block_mask.c \
+	%D%/mods/block_mask.h \
+	%D%/mods/block_mask_from.c \
+	%D%/mods/block_mask_make.c \
+	%D%/mods/block_mask_params.c \
+	%D%/mods/block_mask_part.c \
+	%D%/mods/block_mask_physical.c \
+	%D%/mods/block_mask_remote.c \
+	%D%/mods/block_mask_view.c \
+	%D%/mods/mod.c \
+	%D%/mods/mod.h \
+	%D%/mods/mod_set.c \
+	%D%/mods/mod_set.h \
 	%D%/objects.h \
 	%D%/overlap.c \
 	%D%/overlap.h \
@@ -45,17 +45,17 @@ client_libpagedclient_la_SOURCES += \
 	%D%/pool.h \
 	%D%/pool_read.c \
 	%D%/pool_read.h \
-	%D%/handover.c \
-	%D%/prefix.c \
-	%D%/prefix.h \
-	%D%/publish.c \
-	%D%/publish.h \
-	%D%/publishing.c \
-	%D%/publishing.h \
-	%D%/seq.c \
-	%D%/seq.h \
-	%D%/seq_start.c \
-	%D%/sharing.c \
+	%D%/seq/handover.c \
+	%D%/seq/prefix.c \
+	%D%/seq/prefix.h \
+	%D%/seq/publish.c \
+	%D%/seq/publish.h \
+	%D%/seq/publishing.c \
+	%D%/seq/publishing.h \
+	%D%/seq/seq.c \
+	%D%/seq/seq.h \
+	%D%/seq/seq_start.c \
+	%D%/seq/sharing.c \
 	%D%/tensor.c \
 	%D%/tensor.h \
 	%D%/watch.c \

@@ -9,7 +9,7 @@
 
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
-#include "client/api/publish.h"
+#include "client/api/seq/publish.h"
 
 #define MARK_MAGIC 0x6b72616du /* "mark" */
 #define MARK_VERSION 2u

@@ -3,7 +3,7 @@
 
 #include "client/api/overlap.h"
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 
 /** The memory of an operand.  `end` equal to `begin`: it has none. */
 struct overlap_memory {

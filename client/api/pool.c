@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/api/batch.h"
-#include "client/api/block_mask.h"
+#include "client/api/batch/batch.h"
 #include "client/api/compute_backends.h"
 #include "client/api/enter.h"
-#include "client/api/mod.h"
+#include "client/api/mods/block_mask.h"
+#include "client/api/mods/mod.h"
 #include "client/api/pool_read.h"
-#include "client/api/publishing.h"
+#include "client/api/seq/publishing.h"
 #include "client/api/watch.h"
 #include "client/params.h"
 #include "common/clock.h"

@@ -6,7 +6,7 @@ UNIT_TESTS += %D%/unit_batch %D%/unit_block_mask %D%/unit_block_mask_golden %D%/
 TEST_SUPPORT += %D%/block_mask_fixture.c %D%/block_mask_fixture.h %D%/attention_fixture.c %D%/attention_fixture.h
 # The library does not export these files' names.
 %C%_unit_guard_SOURCES = %D%/unit_guard.c client/api/guard.c
-%C%_unit_prefix_SOURCES = %D%/unit_prefix.c client/api/prefix.c client/params.c
+%C%_unit_prefix_SOURCES = %D%/unit_prefix.c client/api/seq/prefix.c client/params.c
 %C%_unit_prefix_LDADD = $(LDADD) $(SODIUM_LIBS)
-%C%_unit_publishing_SOURCES = %D%/unit_publishing.c client/api/publishing.c
+%C%_unit_publishing_SOURCES = %D%/unit_publishing.c client/api/seq/publishing.c
 %C%_unit_watch_LDADD = $(LDADD) $(SODIUM_LIBS)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/api/prefix.h"
+#include "client/api/seq/prefix.h"
 
 #define PAGE_SIZE_TOKENS 4u
 

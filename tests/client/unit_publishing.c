@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "client/api/publish.h"
-#include "client/api/publishing.h"
+#include "client/api/seq/publish.h"
+#include "client/api/seq/publishing.h"
 
 enum { N_SLOTS = 4, SEQ_SLOT = 2, PAGE_SIZE = 16, VERSION = 9 };
 

@@ -5,7 +5,7 @@
 #ifndef PAGED_CLIENT_MOD_H
 #define PAGED_CLIENT_MOD_H
 
-#include "client/api/array.h"
+#include "client/api/mods/array.h"
 #include "client/api/objects.h"
 #include "kernels/mod/mod.h"
 

@@ -8,7 +8,7 @@
 
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
-#include "client/api/seq.h"
+#include "client/api/seq/seq.h"
 #include "client/params.h"
 
 static enum paged_status

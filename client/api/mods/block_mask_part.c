@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/api/block_mask.h"
 #include "client/api/enter.h"
+#include "client/api/mods/block_mask.h"
 #include "client/params.h"
 
 /* Convert a slice's params; a count of 0 means all that follow, of which there must be at least one. */

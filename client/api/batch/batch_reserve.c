@@ -4,7 +4,7 @@
 
 #include <sys/param.h>
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 
 /* No reserve-ahead for this time after the owner refused one, or nothing came of it. */
 #define AHEAD_PAUSE_MS 100u

@@ -2,8 +2,8 @@
 /* Block masks from mods. */
 #include "config.h"
 
-#include "client/api/block_mask.h"
-#include "client/api/mod.h"
+#include "client/api/mods/block_mask.h"
+#include "client/api/mods/mod.h"
 
 enum paged_status
 block_mask_make(block_mask_build_fn build, struct paged_pool *pool, const struct paged_block_mask_params *params,

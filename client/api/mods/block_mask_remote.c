@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/api/block_mask.h"
 #include "client/api/enter.h"
-#include "client/api/mod.h"
+#include "client/api/mods/block_mask.h"
+#include "client/api/mods/mod.h"
 
 /* Maximum of attempts to request a mask; an attempt fails if an array that the mask uses is replaced between parts. */
 enum { ATTEMPTS = 8 };

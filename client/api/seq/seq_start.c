@@ -14,8 +14,8 @@
 #include <sys/param.h>
 
 #include "client/api/enter.h"
-#include "client/api/prefix.h"
-#include "client/api/seq.h"
+#include "client/api/seq/prefix.h"
+#include "client/api/seq/seq.h"
 #include "client/params.h"
 
 /* Searches before nothing is shared. */

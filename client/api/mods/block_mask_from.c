@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "client/api/block_mask.h"
 #include "client/api/enter.h"
+#include "client/api/mods/block_mask.h"
 #include "client/params.h"
 
 /* Makes a logical mask from the caller's blocks. */

@@ -2,7 +2,7 @@
 /* paged_seq_publish(), and the messages that it fills. */
 #include "config.h"
 
-#include "client/api/publish.h"
+#include "client/api/seq/publish.h"
 
 #include <assert.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
-#include "client/api/publishing.h"
-#include "client/api/seq.h"
+#include "client/api/seq/publishing.h"
+#include "client/api/seq/seq.h"
 
 #define EXTRA_BYTES (REGION_EXTRA_SIZE + sizeof(uint32_t))
 

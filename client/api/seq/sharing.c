@@ -6,7 +6,7 @@
 
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
-#include "client/api/prefix.h"
+#include "client/api/seq/prefix.h"
 #include "common/clock.h"
 
 /* Interval at which a wait checks that the owner lives. */

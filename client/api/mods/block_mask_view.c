@@ -2,8 +2,8 @@
 /* Outputs of a block mask: counts, rows, lists, PyTorch arrays, a dense matrix, a text picture. */
 #include "config.h"
 
-#include "client/api/block_mask.h"
 #include "client/api/enter.h"
+#include "client/api/mods/block_mask.h"
 #include "client/params.h"
 
 /* `has_place`: the caller's output pointers are not NULL. */

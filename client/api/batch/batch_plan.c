@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
-#include "client/api/mod_set.h"
-#include "client/api/publish.h"
+#include "client/api/mods/mod_set.h"
+#include "client/api/seq/publish.h"
 #include "common/clock.h"
 
 static enum paged_status

@@ -2,9 +2,9 @@
 /* A row's copy of its page table. */
 #include "config.h"
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 #include "client/api/pool_read.h"
-#include "client/api/publishing.h"
+#include "client/api/seq/publishing.h"
 
 /*
  * Copies entries [row->n_entries, n) of the sequence's page table.  Returns false if they changed during the copy.

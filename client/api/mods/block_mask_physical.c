@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "client/api/block_mask.h"
 #include "client/api/enter.h"
+#include "client/api/mods/block_mask.h"
 #include "client/api/pool_read.h"
 
 enum paged_status

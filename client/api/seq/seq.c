@@ -2,7 +2,7 @@
 /* Calls on sequences: one request for each array, and the reading of page tables. */
 #include "config.h"
 
-#include "client/api/seq.h"
+#include "client/api/seq/seq.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,11 +4,11 @@
 
 #include <sys/param.h>
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
-#include "client/api/publish.h"
-#include "client/api/publishing.h"
+#include "client/api/seq/publish.h"
+#include "client/api/seq/publishing.h"
 
 /* Skips pages that are in the queue already. */
 static void

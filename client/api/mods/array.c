@@ -2,7 +2,7 @@
 /* Arrays that a session stores with the owner, and conversion of PAGED_I64 arrays. */
 #include "config.h"
 
-#include "client/api/array.h"
+#include "client/api/mods/array.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/mod_set.h"
+#include "client/api/mods/mod_set.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "client/api/array.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
-#include "client/api/mod.h"
+#include "client/api/mods/array.h"
+#include "client/api/mods/mod.h"
 #include "client/params.h"
 
 static const struct mod *

@@ -2,7 +2,7 @@
 /* Mods: parsing, evaluation, and the caller's arrays. */
 #include "config.h"
 
-#include "client/api/mod.h"
+#include "client/api/mods/mod.h"
 
 #include <assert.h>
 #include <stddef.h>

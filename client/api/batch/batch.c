@@ -2,7 +2,7 @@
 /* A batch's life, its buffers, validation, and its page tables in the formats of other kernels. */
 #include "config.h"
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
-#include "client/api/mod_set.h"
-#include "client/api/publish.h"
+#include "client/api/mods/mod_set.h"
+#include "client/api/seq/publish.h"
 #include "client/owner/map_ops.h"
 
 /* Place one array in the buffer; arrays do not share cache lines. */

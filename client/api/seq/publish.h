@@ -15,7 +15,7 @@
 #define PAGED_CLIENT_PUBLISH_H
 
 #include "client/api/objects.h"
-#include "client/api/prefix.h"
+#include "client/api/seq/prefix.h"
 
 struct publish_message {
 	bool keys;          /* the extras are the block keys */

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "client/api/batch.h"
-#include "client/api/block_mask.h"
+#include "client/api/batch/batch.h"
 #include "client/api/enter.h"
+#include "client/api/mods/block_mask.h"
 #include "client/api/pool_read.h"
 
 #define BLOCK_DEFAULT 128u /* tokens, as in PyTorch */

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
-#include "client/api/seq.h"
+#include "client/api/seq/seq.h"
 
 /* The pages that a fork copies. */
 struct batch_fork_copies {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/publishing.h"
+#include "client/api/seq/publishing.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
-#include "client/api/publish.h"
+#include "client/api/seq/publish.h"
 
 struct publishing_slot {
 	_Atomic uint64_t version;  /* of the page table that the publishes are of */

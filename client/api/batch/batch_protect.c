@@ -5,11 +5,11 @@
  */
 #include "config.h"
 
-#include "client/api/batch.h"
+#include "client/api/batch/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
-#include "client/api/publishing.h"
+#include "client/api/seq/publishing.h"
 
 /* Does the row differ from its sequence's slot in what append depends on?  A hold is not planned. */
 static bool

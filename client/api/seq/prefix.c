@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/prefix.h"
+#include "client/api/seq/prefix.h"
 
 #include <assert.h>
 #include <sodium.h>

@@ -2,9 +2,9 @@
 /* A block mask's life. */
 #include "config.h"
 
-#include "client/api/block_mask.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
+#include "client/api/mods/block_mask.h"
 
 #include <stdlib.h>
 
