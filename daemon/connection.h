@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/loop.h"
 #include "daemon/policy.h"
 #include "proto/wire.h"

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "core/array.h"
 #include "daemon/kernel_check.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/memory_wait.h"
 #include "daemon/random.h"
 #include "daemon/service_manager.h"

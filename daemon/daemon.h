@@ -24,7 +24,7 @@
 #ifndef PAGED_DAEMON_DAEMON_H
 #define PAGED_DAEMON_DAEMON_H
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/control.h"
 #include "core/core.h"
 #include "daemon/endpoint.h"

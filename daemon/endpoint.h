@@ -21,7 +21,7 @@
 
 #include <stdbool.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/loop.h"
 #include "daemon/runtime.h"
 #include "daemon/zmq_auth.h"

@@ -5,12 +5,14 @@ DAEMON_SOURCES = \
 	%D%/background_thread.h \
 	%D%/cache_cleanup.c \
 	%D%/cache_cleanup.h \
-	%D%/config.c \
-	%D%/config.h \
-	%D%/config_lexer.c \
-	%D%/config_lexer.h \
-	%D%/config_tenants.c \
-	%D%/config_tenants.h \
+	%D%/config/config.c \
+	%D%/config/config.h \
+	%D%/config/config_lexer.c \
+	%D%/config/config_lexer.h \
+	%D%/config/config_tenants.c \
+	%D%/config/config_tenants.h \
+	%D%/config/settings.c \
+	%D%/config/settings.h \
 	%D%/connection.c \
 	%D%/connection.h \
 	%D%/control.c \
@@ -23,14 +25,14 @@ DAEMON_SOURCES = \
 	%D%/kernel_check.c \
 	%D%/kernel_check.h \
 	%D%/kernel_feature.h \
-	%D%/log.c \
-	%D%/log.h \
-	%D%/log_journal.c \
-	%D%/log_journal.h \
-	%D%/log_output.c \
-	%D%/log_output.h \
-	%D%/log_queue.c \
-	%D%/log_queue.h \
+	%D%/log/log.c \
+	%D%/log/log.h \
+	%D%/log/log_journal.c \
+	%D%/log/log_journal.h \
+	%D%/log/log_output.c \
+	%D%/log/log_output.h \
+	%D%/log/log_queue.c \
+	%D%/log/log_queue.h \
 	%D%/loop.c \
 	%D%/loop.h \
 	%D%/member.c \
@@ -53,8 +55,6 @@ DAEMON_SOURCES = \
 	%D%/probe.h \
 	%D%/random.c \
 	%D%/random.h \
-	%D%/session_cleanup.c \
-	%D%/session_cleanup.h \
 	%D%/relaunch.c \
 	%D%/relaunch.h \
 	%D%/rpc.c \
@@ -71,8 +71,8 @@ DAEMON_SOURCES = \
 	%D%/runtime.h \
 	%D%/service_manager.c \
 	%D%/service_manager.h \
-	%D%/settings.c \
-	%D%/settings.h \
+	%D%/session_cleanup.c \
+	%D%/session_cleanup.h \
 	%D%/system_memory.c \
 	%D%/system_memory.h \
 	%D%/tenants.c \

@@ -7,7 +7,7 @@
 
 #include "common/clock.h"
 #include "daemon/histogram.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 enum paged_status
 loop_open(struct loop *loop, struct paged_error *error)

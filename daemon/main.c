@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/config/settings.h"
 #include "daemon/daemon.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/policy.h"
 #include "daemon/probe.h"
 #include "daemon/relaunch.h"
-#include "daemon/settings.h"
 
 static const char usage[] =
 	"usage: pagedd [--config FILE] [--runtime-dir DIR] [--log-level LEVEL]\n"

@@ -29,7 +29,7 @@
 #include "core/core.h"
 #include "daemon/background_thread.h"
 #include "daemon/endpoint.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/loop.h"
 #include "daemon/metrics.h"
 #include "daemon/policy.h"

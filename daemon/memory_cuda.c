@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/probe.h"
 #include "daemon/random.h"
 #include "kernels/layout.h"

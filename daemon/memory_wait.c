@@ -16,7 +16,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/pools.h"
 #include "daemon/service_manager.h"
 

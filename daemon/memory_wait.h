@@ -10,7 +10,7 @@
 #ifndef PAGED_DAEMON_MEMORY_WAIT_H
 #define PAGED_DAEMON_MEMORY_WAIT_H
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/runtime.h"
 
 /** Bytes of a memory file's name, with the terminating zero. */

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 static bool
 ids_contain(const struct config_ids *ids, uint32_t id)

@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #include "common/status.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 struct policy_peer {
 	uid_t uid;

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/memory_wait.h"
 #include "daemon/random.h"
 

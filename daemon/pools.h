@@ -7,7 +7,7 @@
 #ifndef PAGED_DAEMON_POOLS_H
 #define PAGED_DAEMON_POOLS_H
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "core/core.h"
 #include "daemon/memory.h"
 #include "daemon/runtime.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/loop.h"
 #include "daemon/service_manager.h"
 

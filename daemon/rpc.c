@@ -2,7 +2,7 @@
 #include "daemon/rpc.h"
 
 #include "common/clock.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 /* Conditions for a request, and what follows it. */
 enum {

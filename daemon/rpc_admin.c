@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/rpc.h"
 
 /* Slots that one request scans at most: all of millions of slots may be free. */

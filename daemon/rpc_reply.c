@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/rpc.h"
 
 static size_t

@@ -9,7 +9,7 @@
 #include <sys/queue.h>
 
 #include "common/clock.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/rpc.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 enum {
 	PREFIX_LENGTH = 4, /* "rpc-" */

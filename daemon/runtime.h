@@ -20,7 +20,7 @@
 
 #include <sys/types.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "proto/wire.h"
 
 struct runtime {

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 void
 service_manager_notify(const char *state)

@@ -8,7 +8,7 @@
 #define PAGED_DAEMON_TENANTS_H
 
 #include "core/core.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/policy.h"
 
 /** daemon_tenants_add - add the tenants of the configuration, after its pools; their numbers are policy_tenant()'s */

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 #define ZAP_DOMAIN "paged"
 

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
-#include "daemon/log.h"
+#include "daemon/config/config.h"
+#include "daemon/config/settings.h"
+#include "daemon/log/log.h"
 #include "daemon/policy.h"
 #include "daemon/pools.h"
-#include "daemon/settings.h"
 
 /* The settings that a pool needs, on one line. */
 #define POOL "pool p { layers = 2 kv-heads = 3 head-dim = 64 pages = 10 }\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,10 +9,10 @@
 #include <sys/param.h>
 
 #include "common/text.h"
-#include "daemon/config_lexer.h"
-#include "daemon/config_tenants.h"
+#include "daemon/config/config_lexer.h"
+#include "daemon/config/config_tenants.h"
+#include "daemon/config/settings.h"
 #include "daemon/memory.h"
-#include "daemon/settings.h"
 
 /* The default quarantine of cuda pools: the driver may end a dead process's GPU work after its pidfd is readable. */
 #define QUARANTINE_CUDA_MS 1000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "daemon/log_queue.h"
+#include "daemon/log/log_queue.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -4,13 +4,13 @@
  *
  * Threads: one at a time.
  */
-#ifndef PAGED_DAEMON_LOG_OUTPUT_H
-#define PAGED_DAEMON_LOG_OUTPUT_H
+#ifndef PAGED_DAEMON_LOG_LOG_OUTPUT_H
+#define PAGED_DAEMON_LOG_LOG_OUTPUT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 enum { LOG_MAX_TEXT = 1024 };
 

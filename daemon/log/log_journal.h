@@ -7,10 +7,10 @@
  *
  * Threads: one at a time.
  */
-#ifndef PAGED_DAEMON_LOG_JOURNAL_H
-#define PAGED_DAEMON_LOG_JOURNAL_H
+#ifndef PAGED_DAEMON_LOG_LOG_JOURNAL_H
+#define PAGED_DAEMON_LOG_LOG_JOURNAL_H
 
-#include "daemon/log_output.h"
+#include "daemon/log/log_output.h"
 
 /** log_journal_is_stderr - true: JOURNAL_STREAM says that standard error is a stream to journald */
 bool log_journal_is_stderr(void);

@@ -2,8 +2,8 @@
 /**
  * config_lexer.h - reads pagedd.conf(5) word by word
  */
-#ifndef PAGED_DAEMON_CONFIG_LEXER_H
-#define PAGED_DAEMON_CONFIG_LEXER_H
+#ifndef PAGED_DAEMON_CONFIG_CONFIG_LEXER_H
+#define PAGED_DAEMON_CONFIG_CONFIG_LEXER_H
 
 #include <stdbool.h>
 

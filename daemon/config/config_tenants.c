@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/config_tenants.h"
+#include "daemon/config/config_tenants.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/param.h>
 
 #include "common/text.h"
-#include "daemon/settings.h"
+#include "daemon/config/settings.h"
 
 enum paged_status
 config_tenant_fail(const struct config *config, const struct config_tenant *tenant, enum config_setting setting,

@@ -9,8 +9,8 @@
  *
  * An error is one line: file:line: [pool NAME: | tenant NAME:] setting = value: why.
  */
-#ifndef PAGED_DAEMON_CONFIG_H
-#define PAGED_DAEMON_CONFIG_H
+#ifndef PAGED_DAEMON_CONFIG_CONFIG_H
+#define PAGED_DAEMON_CONFIG_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>

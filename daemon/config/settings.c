@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/settings.h"
+#include "daemon/config/settings.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/memory.h"
 
 #define GLOBAL(field) .section = SETTINGS_GLOBAL, .offset = offsetof(struct config, field)

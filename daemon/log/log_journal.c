@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "daemon/log_journal.h"
+#include "daemon/log/log_journal.h"
 
 #include <endian.h>
 #include <errno.h>

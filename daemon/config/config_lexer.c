@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/config_lexer.h"
+#include "daemon/config/config_lexer.h"
 
 #include <ctype.h>
 #include <stdio.h>

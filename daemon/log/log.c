@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/text.h"
-#include "daemon/log_queue.h"
+#include "daemon/log/log_queue.h"
 
 static uint32_t threshold = LOG_LEVEL_INFO;
 static enum { LOG_DIRECT, LOG_QUEUED, LOG_ABANDONED } state; /* ABANDONED: log_stop() waited in vain */

@@ -10,10 +10,10 @@
  * If the queue is full, the new line is dropped and counted.  A part of the
  * queue is kept for warnings and errors.
  */
-#ifndef PAGED_DAEMON_LOG_QUEUE_H
-#define PAGED_DAEMON_LOG_QUEUE_H
+#ifndef PAGED_DAEMON_LOG_LOG_QUEUE_H
+#define PAGED_DAEMON_LOG_LOG_QUEUE_H
 
-#include "daemon/log_output.h"
+#include "daemon/log/log_output.h"
 
 enum { LOG_QUEUE_SIZE = 256 << 10, LOG_QUEUE_RESERVED = LOG_QUEUE_SIZE / 4 };
 

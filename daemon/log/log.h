@@ -15,8 +15,8 @@
  *
  * Threads: log_write() may be called by any, the others by one.
  */
-#ifndef PAGED_DAEMON_LOG_H
-#define PAGED_DAEMON_LOG_H
+#ifndef PAGED_DAEMON_LOG_LOG_H
+#define PAGED_DAEMON_LOG_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,12 +2,12 @@
 /**
  * config_tenants.h - the tenants of pagedd.conf(5)
  */
-#ifndef PAGED_DAEMON_CONFIG_TENANTS_H
-#define PAGED_DAEMON_CONFIG_TENANTS_H
+#ifndef PAGED_DAEMON_CONFIG_CONFIG_TENANTS_H
+#define PAGED_DAEMON_CONFIG_CONFIG_TENANTS_H
 
 #include <stdarg.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 /**
  * config_tenant_fail - report a tenant's setting as invalid, as config_fail() does

@@ -2,10 +2,10 @@
 /**
  * settings.h - the table of all settings, and the parser of their values
  */
-#ifndef PAGED_DAEMON_SETTINGS_H
-#define PAGED_DAEMON_SETTINGS_H
+#ifndef PAGED_DAEMON_CONFIG_SETTINGS_H
+#define PAGED_DAEMON_CONFIG_SETTINGS_H
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 enum settings_type {
 	SETTINGS_COUNT,    /* uint32_t */

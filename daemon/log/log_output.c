@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/log_output.h"
+#include "daemon/log/log_output.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/log_journal.h"
+#include "daemon/log/log_journal.h"
 
 /* A line with its prefix. */
 enum { MAX_LINE = LOG_MAX_TEXT + 64 };
