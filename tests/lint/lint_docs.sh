@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Links of the Markdown files lead to files, the names of the API in them exist, each source file has a head comment, and HACKING.md lists each directory.
+# Links of the Markdown files lead to files, and the names of the API in them exist.  Each source file has a comment at its
+# head, and HACKING.md lists each directory.
 cd "$PAGED_SRCDIR" || exit 99
 n=0
 status=0
@@ -57,7 +58,7 @@ lost=$(directories)
 [ -z "$lost" ]
 result $? "HACKING.md lists the directories"
 
-for file in README.md HACKING.md SECURITY.md docs/*.md bench/*.md bench/peers/*.md; do
+for file in README.md HACKING.md CONTRIBUTING.md SECURITY.md docs/*.md bench/*.md bench/peers/*.md; do
 	lost=$(links "$file"; names "$file")
 	[ -z "$lost" ] || echo "$lost"
 	[ -z "$lost" ]
