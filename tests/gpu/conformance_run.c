@@ -13,7 +13,7 @@
 #include "tests/fake-cuda/simt_run.h"
 #include "tests/fake-cuda/tensor_map.h"
 #include "tests/fake-cuda/image.h"
-#include "tests/system/cuda_daemon.h"
+#include "tests/system/cuda/cuda_daemon.h"
 #include "tests/gpu/conformance.h"
 #include "tests/fake-cuda/load.h"
 

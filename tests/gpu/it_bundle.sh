@@ -23,7 +23,7 @@ small()
 {
 	grep -E "^$directory/paged-gpu.tar.gz: [0-9]+[.][0-9] MiB\$" "$directory/size" || return 1
 	for file in "$bundle"/daemon/pagedd "$bundle"/bench/paged-bench "$bundle"/tests/*/it_* \
-		"$bundle"/lib/libpagedclient.so*; do
+		"$bundle"/tests/system/*/it_* "$bundle"/lib/libpagedclient.so*; do
 		! readelf -SW "$file" | grep '[.]debug_info' || return 1
 	done
 	! grep -l cuda_image_attention_mma_ptx_end "$bundle/bench/paged-bench" "$bundle/pagedctl/pagedctl"
@@ -43,7 +43,8 @@ too_large()
 own_libraries()
 {
 	for program in "$bundle"/daemon/pagedd "$bundle"/pagedctl/pagedctl "$bundle"/bench/paged-bench \
-		"$bundle"/examples/llama/paged-llama "$bundle"/tests/gpu/conformance "$bundle"/tests/*/it_*; do
+		"$bundle"/examples/llama/paged-llama "$bundle"/tests/gpu/conformance "$bundle"/tests/*/it_* \
+		"$bundle"/tests/system/*/it_*; do
 		bare LD_LIBRARY_PATH="$bundle/lib:$bundle/lib/fallback" ldd "$program"
 	done >"$directory/libraries" || return 1
 	grep 'not found' "$directory/libraries" && return 1

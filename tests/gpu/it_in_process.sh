@@ -6,7 +6,7 @@ if [ ! -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
 	exit 0
 fi
 . "$PAGED_SRCDIR/tests/support/tap.sh"
-batch=$PAGED_BUILDDIR/tests/system/it_cuda_batch
+batch=$PAGED_BUILDDIR/tests/system/cuda/it_cuda_batch
 bench=$PAGED_BUILDDIR/bench/paged-bench
 
 # launched_by COMMAND...: whether kernels were launched, all of them by the process of COMMAND.  libtool's wrapper of an
@@ -43,7 +43,7 @@ test_fails()
 
 workers_skipped()
 {
-	"$PAGED_BUILDDIR/tests/system/it_cuda_work" --in-process vmm_reader_reads_another_session >"$directory/text" &&
+	"$PAGED_BUILDDIR/tests/system/cuda/it_cuda_work" --in-process vmm_reader_reads_another_session >"$directory/text" &&
 		cat "$directory/text" && grep '^ok 1 - vmm_reader_.* # SKIP it starts workers' "$directory/text"
 }
 

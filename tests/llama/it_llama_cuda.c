@@ -10,7 +10,7 @@
 
 #include "examples/llama/engine.h"
 #include "examples/llama/paged_cache.h"
-#include "tests/system/cuda_daemon.h"
+#include "tests/system/cuda/cuda_daemon.h"
 #include "tests/llama/golden_llama.h"
 #include "tests/support/geometry.h"
 #include "tests/fake-cuda/load.h"

@@ -32,7 +32,7 @@
 #define WORKER_SLOTS 32
 #define WORKER_MAX_LENGTH 128 /* tokens */
 
-/* Programs of tests/system that are built a second time, with tests/system/on_cuda.c. */
+/* Programs of tests/system that are built a second time, with tests/system/cuda/on_cuda.c. */
 #ifdef WORKER_ON_CUDA
 #define WORKER_BACKEND " backend = cuda"
 #else

@@ -33,11 +33,11 @@ try "the filters refuse what the unit refuses" filtered
 PAGED_TEST_WRAPPER=$confined
 PAGED_TEST_GROUP=61012
 export PAGED_TEST_WRAPPER PAGED_TEST_GROUP
-for test in it_attach it_check it_daemon it_masks it_prefix_full it_quota; do
+for test in it_attach admin/it_check it_daemon it_masks sharing/it_prefix_full admin/it_quota; do
 	program=$PAGED_BUILDDIR/tests/system/$test
 	# Not those that become another user, or are in another PID namespace, before they start the daemon.
 	# shellcheck disable=SC2046 # a list
-	try "$test with confined daemons" "$program" $("$program" --list | grep -v -e without_permission \
+	try "${test##*/} with confined daemons" "$program" $("$program" --list | grep -v -e without_permission \
 		-e process_in_other_pid_namespace)
 done
 unset PAGED_TEST_WRAPPER
