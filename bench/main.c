@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "bench/base.h"
-#include "bench/kv.h"
+#include "bench/kv/kv.h"
 #include "bench/machine.h"
 #include "bench/report.h"
 #include "bench/rounds.h"

@@ -30,7 +30,7 @@ COLD_BYTES = 256e6
 MOST_BYTES = 40e9
 SAMPLES, SAMPLING_US, LEAST_SAMPLES, WARM_UPS = 31, 4e5, 5, 3
 
-# Cases of bench/suite_gpu.c: name, and its kinds of rows as (number of rows, query rows of each, tokens of each).
+# Cases of bench/kv/suite_gpu.c: name, and its kinds of rows as (number of rows, query rows of each, tokens of each).
 CASES = [
     ("decode 16 x 8k", [(16, 1, 8192)]),
     ("decode 1 x 8k", [(1, 1, 8192)]),

@@ -11,7 +11,7 @@ Requests and replies are JSON lines on standard input and output:
   {"result": 3, "data": "PATH"}  -> {}, after one more run, whose result is then in the file
   {"close": 3}                -> {}
 
-The file has q, K, V and room for the result, in bf16 (bench/kv_peer.c).  The caller
+The file has q, K, V and room for the result, in bf16 (bench/kv/kv_peer.c).  The caller
 sets the number of threads, their CPUs and their wait policy by OMP_*.
 """
 import json

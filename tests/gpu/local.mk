@@ -12,16 +12,16 @@ check_LTLIBRARIES += %D%/libconformance.la
 %C%_libconformance_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 EXTRA_DIST += %D%/conformance.cu
 FAKE_CUDA_KERNELS += %D%/conformance.cc
-CUDA_FILES += %D%/conformance.cu bench/gpu_reader.cu
+CUDA_FILES += %D%/conformance.cu bench/gpu/gpu_reader.cu
 %C%_conformance_SOURCES = %D%/conformance.c %D%/conformance_run.c %D%/conformance_run.h
 %C%_conformance_LDADD = %D%/libconformance.la $(LDADD)
 
 if HAVE_CUDA_TOOLKIT
-GPU_TESTS += %D%/conformance.fatbin bench/gpu_reader.fatbin
-CLEANFILES += %D%/conformance.fatbin bench/gpu_reader.fatbin
-bench/gpu_reader.fatbin: bench/gpu_reader.cu bench/gpu_reader.h kernels/cuda/pages.cu $(GPU_HEADER_FILES)
-	$(AM_V_GEN)$(MKDIR_P) bench && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
-		$(srcdir)/bench/gpu_reader.cu
+GPU_TESTS += %D%/conformance.fatbin bench/gpu/gpu_reader.fatbin
+CLEANFILES += %D%/conformance.fatbin bench/gpu/gpu_reader.fatbin
+bench/gpu/gpu_reader.fatbin: bench/gpu/gpu_reader.cu bench/gpu/gpu_reader.h kernels/cuda/pages.cu $(GPU_HEADER_FILES)
+	$(AM_V_GEN)$(MKDIR_P) bench/gpu && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
+		$(srcdir)/bench/gpu/gpu_reader.cu
 %D%/conformance.fatbin: %D%/conformance.cu %D%/conformance.h kernels/cuda/simt_fp8.h kernels/cuda/simt.h \
 		kernels/cuda/simt_barrier.h kernels/cuda/simt_device.h kernels/cuda/simt_wgmma.h \
 		tests/fake-cuda/kernels/bulk_case.h tests/fake-cuda/kernels/cluster_case.h \

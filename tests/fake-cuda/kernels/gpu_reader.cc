@@ -1,3 +1,3 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* paged-bench's reader for the host. */
-#include "bench/gpu_reader.cu"
+#include "bench/gpu/gpu_reader.cu"
