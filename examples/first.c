@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole life of a worker in 30 lines; README.md shows it, a test runs it. */
+/* The whole life of a worker in 30 lines, on the pool that README.md shows; a test runs it. */
 #include <pagedclient.h>
 #include <stdio.h>
 #include <stdlib.h>

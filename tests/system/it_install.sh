@@ -81,7 +81,7 @@ cc=${CC:-cc}
 cxx=${CXX:-c++}
 
 # shellcheck disable=SC2086 # flags are words
-try_with "$cc" "the README's program compiles" \
+try_with "$cc" "the first example compiles" \
 	$cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$PAGED_SRCDIR/examples/first.c" -o first $flags
 # shellcheck disable=SC2086
 try_with "$cxx" "a C++ program compiles" \
@@ -138,7 +138,7 @@ for _ in $(seq 6000); do
 	sleep 0.05
 done
 try "pagedctl status" "$bin/pagedctl" status
-[ ! -x first ] || try "the README's program runs" ./first
+[ ! -x first ] || try "the first example runs" ./first
 [ ! -x manual ] || try "the manual's examples run" ./manual
 [ ! -x worker ] || try "the C++ program runs" ./worker
 try_with python3 "Python calls the library" python3 "$PAGED_SRCDIR/tests/system/install_ffi.py"
