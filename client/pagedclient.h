@@ -180,7 +180,7 @@ struct paged_client_params {
 	 * else 5000.
 	 */
 	uint32_t timeout_ms;
-	/** Threads that run a batch's kernels, including the calling one; with run, parts of a section (n).  0: 1. */
+	/** Threads that run a batch's kernels, including the calling one; with `run`, the n that it is called with.  0: 1. */
 	uint32_t n_threads;
 	/**
 	 * 1: read only (status, page tables, checks, plans that read other

@@ -77,7 +77,7 @@ struct compute_ops {
 				    struct paged_error *error);
 	enum paged_status (*gather)(struct paged_batch *batch, const struct gather_args *args,
 				    struct paged_error *error);
-	/** set NULL: none; else args->mods belongs to it. */
+	/** set NULL: none; else args->mod_set belongs to it. */
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
 				       struct paged_mod_set *set, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);

@@ -27,7 +27,7 @@ struct copy_ops;
 /** Most lanes of any instruction set; divides PAGED_MAX_DIM. */
 #define TILE_MAX_LANES 16u
 
-_Static_assert(KERNEL_KV_CHUNK % TILE_TOKENS == 0, "no tile lies in two splits");
+_Static_assert(KERNEL_KV_CHUNK % TILE_TOKENS == 0, "no tile lies in two KV chunks");
 _Static_assert(TILE_TOKENS == 64, "a bit a token in 64");
 _Static_assert(PAGED_MAX_DIM % (2 * TILE_MAX_LANES) == 0, "a padded token fits its scratch, so do whole panels");
 
@@ -162,12 +162,12 @@ struct kernel_tile_ops {
 	uint32_t lanes;
 	const struct tile_decode_bf16_ops *decode_bf16; /* or NULL */
 	const struct tile_prefill_ops *prefill_f32;
-	const struct tile_prefill_ops *prefill_bf16; /* or NULL, like dot */
+	const struct tile_prefill_ops *prefill_bf16; /* or NULL */
 
 	/* Copies and conversions for append, gather and page copies; the same bits on every instruction set. */
 	const struct copy_ops *copy_ops;
 
-	/* Called before and after a thread uses dot and pairs; or NULL. */
+	/* Called before and after the work items of attention that a thread takes; or NULL. */
 	void (*begin)(void);
 	void (*end)(void);
 

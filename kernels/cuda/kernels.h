@@ -48,8 +48,8 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_WGMMA_THREADS 384
 /**
  * attention_mla_cluster_*: blocks of a cluster; their q_rows, of which the heads for each KV head are a multiple; tokens
- * of a tile, of which a page has a multiple, or a divisor that is LEAST_PAGE or more; and dims of a box, which is what
- * one copy moves of a page.
+ * of a tile, of which a page has a multiple, or a divisor that is CUDA_CLUSTER_LEAST_PAGE or more; and dims of a box,
+ * which is what one copy moves of a page.
  */
 #define CUDA_CLUSTER_BLOCKS 2
 #define CUDA_CLUSTER_Q_ROWS (CUDA_CLUSTER_BLOCKS * CUDA_MAX_TILE_Q_ROWS)
@@ -262,7 +262,7 @@ struct cuda_plan_params {
 	uint32_t wide_kv_chunk_factor; /* see CUDA_WIDE_KV_CHUNK_FACTOR; 0: that limit does not apply */
 };
 
-/** Words of a scatter_record: with these it has 64 bytes, which half a warp reads at once. */
+/** Words of a struct cuda_scatter_record, which has 64 bytes with them: half a warp reads it at once. */
 #define CUDA_SCATTER_WORDS 12
 
 /** Consecutive words for device memory. */

@@ -2,7 +2,7 @@
 /**
  * dlpack.h - what the extension uses of DLPack 1.3, a C ABI for tensors in memory
  *
- * Declared from the specification, github.com/dmlc/dlpack (include/dlpack/dlpack.h, version 1.3), under names of our
+ * Declared from the specification, github.com/dmlc/dlpack (dlpack.h, version 1.3), under names of our
  * own.  Layouts and numbers are the ABI; enums of the original are int32_t and uint8_t here.
  */
 #ifndef PAGED_EXT_DLPACK_H

@@ -95,7 +95,7 @@ bool number_dtype(PyObject *object, const char *name, uint32_t *dtype_p);
 /** text_utf8 - a str without zero bytes as UTF-8, borrowed from the object; NULL with TypeError or ValueError */
 const char *text_utf8(PyObject *object, const char *name);
 
-/** Integers from a Python object.  Short lists lie in `small`; numbers_free() frees what else was allocated. */
+/** Integers from a Python object.  Short lists lie in `small`; longer ones are freed by numbers_u32_free(). */
 struct numbers_u32 {
 	uint32_t *at;
 	size_t n;

@@ -244,7 +244,7 @@ Test(config, units_may_follow_a_space)
 	config_free(&config);
 }
 
-/* The file of USE.md. */
+/* A file as an operator writes it. */
 Test(config, several_settings_on_a_line)
 {
 	struct config config;

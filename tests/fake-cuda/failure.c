@@ -66,7 +66,7 @@ block_fail(const char *format, ...)
 	abort();
 }
 
-/* "attention.cu:120" where addr2line is at hand, else the object and offset that it needs. */
+/* "pages.cu:120" where addr2line is at hand, else the object and offset that it needs. */
 static void
 place_of(const void *code, char *place, size_t size)
 {

@@ -48,6 +48,69 @@ directories()
 	done
 }
 
+# stale - prints the functions "x()" and the C files that comments and documents name, and that the tree does not have
+stale()
+{
+	# Names of other projects.
+	foreign='bytes_to_unicode cuMemAllocPitch generate_batch generate_test_inputs pause_generation
+		preprocess_paged_attention cuda.h iso646.h'
+	# shellcheck disable=SC2046 # names without spaces
+	awk -v foreign="$foreign" '
+	# comment(LINE) - returns what LINE has of a comment
+	function comment(line)
+	{
+		if (match(line, /\/\*|\/\//))
+			return substr(line, RSTART + 2)
+		return FILENAME ~ /\.md$/ || line ~ /^[ \t]*\*/ ? line : ""
+	}
+
+	BEGIN {
+		n = split(foreign, names)
+		for (i = 1; i <= n; i++)
+			known[names[i]] = 1
+	}
+	FNR == 1 {
+		for (file = FILENAME; file != ""; file = substr(file, RLENGTH + 1)) {
+			known[file] = 1
+			if (!match(file, /^[^\/]*\//))
+				break
+		}
+	}
+	{
+		text = comment($0)
+		code = substr($0, 1, length($0) - length(text))
+		if (code ~ /^[ \t]*#[ \t]*include/) {
+			gsub(/.*[<"]|[>"].*/, "", code)
+			known[code] = 1
+		}
+		while (match(code, /[A-Za-z_][A-Za-z0-9_]*/)) {
+			known[substr(code, RSTART, RLENGTH)] = 1
+			code = substr(code, RSTART + RLENGTH)
+		}
+		while (match(text, /[A-Za-z_][A-Za-z0-9_\/-]*(\(\)|\.(c|h|cu|cc)[^A-Za-z0-9_(])/)) {
+			before = RSTART > 1 ? substr(text, RSTART - 1, 1) : ""
+			name = substr(text, RSTART, RLENGTH)
+			sub(/\(\)$|[^a-z]$/, "", name)
+			text = substr(text, RSTART + RLENGTH)
+			# Not a wildcard, nor a placeholder as in unit_FILE.c, nor a source that the build makes.
+			if (before !~ /[*$.\/<{]/ && name !~ /[A-Z].*\.|^aot_/)
+				said[name] = FILENAME ":" FNR
+		}
+	}
+	END {
+		for (name in said)
+			if (!(name in known))
+				print "# " said[name] ": there is no " name
+	}' $(find common proto core daemon client kernels pagedctl events examples bench python tests -type f \
+		\( -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.proto' -o -name '*.py' -o -name '*.pyi' \)) \
+		HACKING.md CONTRIBUTING.md README.md SECURITY.md docs/*.md
+}
+
+lost=$(stale)
+[ -z "$lost" ] || echo "$lost"
+[ -z "$lost" ]
+result $? "comments name functions and files that exist"
+
 lost=$(headed)
 [ -z "$lost" ] || echo "$lost"
 [ -z "$lost" ]

@@ -10,7 +10,7 @@
 #define HEADS 6u
 #define DIM 37u
 
-/* Random partial results; parts_check() computes the merged result in float64. */
+/* Random partial results; merge_fixture_check() computes the merged result in float64. */
 struct merge_fixture {
 	uint32_t n_tokens;
 	struct merge_part part[2];
