@@ -233,8 +233,8 @@ struct paged_publish {
  * paged_seq_info.published tells how far publishing has come, and .publish_end why it has not come to the end.  What is
  * published can be found.  It gets less if a page that another sequence has published first is evicted, or if a page
  * loses its place in the index (SECURITY.md); then the next call publishes these pages again.  Where a thousand pages
- * are concerned at once, this can take some turns of the daemon.  Of a sequence that has given back pages past what is
- * published, nothing counts as published any more.
+ * are concerned at once, this can take some turns of the daemon.  If a sequence has given back pages past what is
+ * published, none of it counts as published any more.
  *
  * If another sequence has published the same prefix, its pages stand for it and
  * those of this sequence stay private.

@@ -2,7 +2,7 @@
 /*
  * The buckets of the index.  Hashes are not collision resistant and their seed is in the region, so members can aim at
  * any bucket.  A bucket has at most PREFIX_BUCKET_MAX nodes, which limits what a search costs; a further node takes the
- * place of one of the tenant that has most nodes there, and of that tenant's session with most.  Of these, the nodes
+ * place of one of the tenant that has most nodes there, and of that tenant's session with most.  Among these, the nodes
  * that others use go last, because a member may publish what others begin with only to have it displaced under them.
  */
 #include "core/core_internal.h"

@@ -377,7 +377,7 @@ enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t 
  * takes, cached pages are evicted first, the coldest first; each evicted page goes to
  * the end of the free list.  Pages for item.n_ahead are taken as far as the pool has
  * pages to spare (region_spare_pages()), shared among the items in proportion to what
- * each asks for.  Of a request in steps, this is the order of each step's pages.
+ * each asks for.  A request in steps takes the pages of each step in this order.
  *
  * @retval PAGED_ERR_FULL     the pool has too few pages for the whole request, or too little memory of page tables;
  * error has requested, free, quarantined, or requested, used, limit

@@ -61,7 +61,7 @@ struct table_memory {
 	struct table_memory_list {
 		uint32_t first, last;
 	} lists[TABLE_MEMORY_LISTS];
-	/* Of the request under way. */
+	/* The request under way: */
 	uint64_t n_requested; /* at most as many more */
 	uint64_t n_ahead;     /* further ones, for pages ahead of need */
 };
@@ -83,7 +83,7 @@ struct pool_slot {
 	uint32_t tip;                    /* page of the last node of its chain; NONE: nothing is published */
 	uint32_t tip_previous, tip_next; /* in the list of slots with this tip */
 	/*
-	 * Pages outside of [twins_begin, twins_end) have nodes of their own.  Of those inside, some are twins: another
+	 * Pages outside of [twins_begin, twins_end) have nodes of their own.  Some of those inside are twins: another
 	 * sequence has published the same prefix first, and its node stands for the page.
 	 */
 	uint32_t twins_begin, twins_end;
@@ -672,7 +672,7 @@ void published_trim(struct core_pool *pool, uint32_t slot);
 /**
  * published_lower - the node will be removed: sequences whose tip it is are published up to the node `to`, or NONE
  *
- * Of those trimmed past `to`, and past LOWERED_AT_ONCE, nothing counts as published.
+ * Sequences trimmed past `to`, and those past LOWERED_AT_ONCE, no longer count as published at all.
  */
 void published_lower(struct core_pool *pool, uint32_t page, uint32_t to);
 
@@ -722,7 +722,7 @@ void node_prefetch(const struct core_pool *pool, uint32_t page);
 /**
  * node_remove - take the page's node out of the index, and the nodes below it, which no search finds any more
  *
- * Of their pages, those that are cached become free.  Past NODES_AT_ONCE, nodes are lost: they stay without a parent
+ * Their cached pages become free.  Past NODES_AT_ONCE, nodes are lost: they stay without a parent
  * until nodes_remove_lost() removes them.
  */
 void node_remove(struct core_pool *pool, uint32_t page);
@@ -886,7 +886,7 @@ tenant_pool(const struct core_pool *pool, uint32_t tenant)
 /** tenant_make_pool - before a session's first use of a pool: make its tenant ready to be charged; PAGED_ERR_NOMEM */
 enum paged_status tenant_make_pool(struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
-/* Of these five, `tenant` is not 0. */
+/* The `tenant` of these five is not 0. */
 
 /** tenant_charge_new - charge pages that were free until now */
 void tenant_charge_new(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_t *entries, uint32_t n);

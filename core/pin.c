@@ -120,7 +120,7 @@ pin_n_live(const struct core_pool *pool, const struct pool_pin *pin)
 
 	if (node_is_live(pool, &pin->nodes[high - 1]))
 		return high;
-	/* Of the nodes up to high - 1, the last one is gone; those before low are left. */
+	/* Node high - 1 is gone; those before low are left. */
 	for (high--; low < high;) {
 		uint32_t middle = low + (high - low) / 2;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tenants: limits on the pages of each pool.  A tenant is charged each distinct page that page tables of its sequences
- * name, and those that its ended sessions have in quarantine.  Of each tenant and pool an array counts the references
+ * name, and those that its ended sessions have in quarantine.  An array for each tenant and pool counts the references
  * by page; the tenant is charged a page if it has any.
  */
 #include "core/core_internal.h"

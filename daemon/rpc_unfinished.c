@@ -252,7 +252,7 @@ unfinished_step(struct loop_work *work)
 	struct core_progress progress;
 	bool more = unfinished_step_core(rpc, &progress);
 
-	/* Of a session that has ended, what an operation has done may have to be undone. */
+	/* An operation of a session that has ended may have to be undone. */
 	if (first == NULL && !more && progress.n_worked == 0)
 		return false;
 	core_wake(rpc->core);

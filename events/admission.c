@@ -116,7 +116,7 @@ tally_fill(struct tally *tally, bool of_groups, const struct admission_entry *en
 	}
 }
 
-/* A connection that may be closed.  Of two, the one with the larger first number that differs is. */
+/* A connection that may be closed.  Two are compared number by number; the larger one is closed. */
 struct candidate {
 	uint64_t reason; /* 0: it may not be closed */
 	uint64_t n_group, n_origin;

@@ -140,7 +140,7 @@ enum pickle_opcode {
 	PICKLE_FRAME = 0x95,
 };
 #define PICKLE_PROTOCOL 5
-/* Of the protocol and the frame. */
+/* Bytes of the protocol and the frame. */
 #define PICKLE_HEAD_SIZE (2 + 1 + 8)
 
 static void

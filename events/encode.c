@@ -15,7 +15,7 @@ struct event_group {
 	enum { GROUP_NONE, GROUP_STORED, GROUP_REMOVED } kind;
 	uint32_t n;
 	struct block_hash hash[GROUP_MAX];
-	/* Of stored blocks. */
+	/* Only of stored blocks: */
 	bool has_parent, has_tokens;
 	struct block_hash parent; /* of the first */
 	bool has_extra[GROUP_MAX];

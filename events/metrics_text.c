@@ -100,7 +100,7 @@ status_label_write(FILE *out, uint32_t status)
 	label_write(out, "status", status == PAGED_OK ? "ok" : text);
 }
 
-/* Of the kinds that nobody has requested, only the number of successes, 0, is written. */
+/* A kind without requests has one line: 0 successes. */
 static void
 requests_write(FILE *out, const struct metrics_snapshot *snapshot)
 {

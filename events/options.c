@@ -58,7 +58,7 @@ enum {
 #define BUFFER_STEPS_MAX 1000000
 #define HWM 100000
 #define MAX_CONNECTIONS 128
-/* Of the batches that wait or are kept for replay: vLLM limits their number only. */
+/* Bytes of the batches that wait or are kept for replay; vLLM limits only their number. */
 #define BUFFER_SIZE ((size_t)256 << 20)
 /* Subscribers that do not read delay the end of the program by so much. */
 #define LINGER_MS 500

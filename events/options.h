@@ -14,7 +14,7 @@
 #include "events/block_hash.h"
 #include "events/publisher.h"
 
-/** Of the KV events; the part is off without publisher.endpoint. */
+/** The KV events, which are off without publisher.endpoint. */
 struct kv_events_options {
 	struct publisher_options publisher; /* endpoints of the first pool */
 	struct block_hasher hasher;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum {
-	/* Of a peer in a second: subscriptions and requests are small. */
+	/* Bytes from a peer in a second: subscriptions and requests are small. */
 	INPUT_PER_S = 64 << 10,
 	/* So that one that sends single bytes causes few turns, in which all peers are looked at. */
 	READS_PER_S = 128,

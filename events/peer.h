@@ -2,8 +2,8 @@
 /**
  * peer.h - one connection of a subscriber, or of one who asks for replays
  *
- * A peer holds a buffer for one frame, a reference to the batch that is being sent, and numbers.  Of a subscriber's
- * topics only those are remembered that the publisher's topic begins with: no other makes a difference.
+ * A peer holds a buffer for one frame, a reference to the batch that is being sent, and numbers.  A subscriber's
+ * topics are remembered only if the publisher's topic begins with them: no other makes a difference.
  *
  * Each request for a replay is answered by the batches that are kept, in order, and the end marker.  If batches
  * are dropped while a replay is under way, the replay goes on with the oldest that is kept.

@@ -13,7 +13,7 @@
  * peer turns of limited length.  No peer can make it wait: a subscriber that does not
  * read loses the oldest batches past the high-water mark, and a replay waits for its peer alone.
  * What waits is in one log (batch_log.h), so its memory does not depend on the number of
- * peers.  Of batches that the log has dropped and that are being sent, a quarter of its size is kept:
+ * peers.  Batches that the log has dropped and that are being sent may take a quarter of its size:
  * past that, the connection is closed that has held one for the longest.  A connection costs less than
  * 4 KiB, and origins share the connections (admission.h).
  * Requests that are malformed are ignored; frames that are too long, and whatever is not ZMTP 3,

@@ -20,7 +20,7 @@
 
 struct transport_listener {
 	int fd;
-	/* Of ipc://: what was bound, so that another's file is not removed. */
+	/* With ipc://, what was bound, so that another's file is not removed. */
 	char *path;
 	struct stat status;
 	/* PATH.lock, which is held as long as the listener is open. */
@@ -49,7 +49,7 @@ const char *transport_check(const char *endpoint);
 
 #define TRANSPORT_MAX_ADDRESSES 8
 
-/** Of a host: those of IPv4 first. */
+/** The addresses of a host, those of IPv4 first. */
 struct transport_addresses {
 	uint32_t n;
 	struct sockaddr_storage at[TRANSPORT_MAX_ADDRESSES];

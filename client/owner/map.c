@@ -79,7 +79,7 @@ map_no_pages_release(struct owner_pool *pool)
 	(void)pool;
 }
 
-/* Of a client that opens tables only, whatever the back end. */
+/* For a client that opens tables only, whatever the back end. */
 static const struct map_ops map_ops_no_pages = {
 	.backend = "",
 	.open = map_no_pages_open,

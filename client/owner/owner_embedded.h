@@ -21,7 +21,7 @@ struct embedded {
 	uint64_t opened_ms;
 	uint64_t n_requests;
 	char name[PAGED_MAX_NAME + 1];
-	/* Of the publish that is being made. */
+	/* The publish that is being made. */
 	struct core_publish publishes[WIRE_MAX_PUBLISHES];
 	uint32_t extra_page[WIRE_MAX_EXTRAS];
 };

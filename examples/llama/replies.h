@@ -26,8 +26,8 @@ struct report {
 /**
  * replies_run - generate answers to prompts `worker`, worker + n_workers, ... of the options
  *
- * The answer of a single prompt is written to stdout token by token.  Of several
- * answers, each is written in one piece when it is complete, so that answers of
+ * The answer of a single prompt is written to stdout token by token.  Each of several
+ * answers is written in one piece when it is complete, so that answers of
  * different processes do not mix.
  *
  * @param[in] label  printed before each of several answers ("worker 2"); NULL: "prompt N"

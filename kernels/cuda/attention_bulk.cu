@@ -87,7 +87,7 @@ template <class K> struct bulk_shared : attention_mma_block {
 	bulk_stage stages[K::STAGES];
 	alignas(16) simt_vec4 queries[K::narrow::Q_ROWS * K::Q_PITCH];
 	simt_vec4 tile[K::STAGES][CUDA_N_PLANES][K::TILE];
-	/* Of the queries of the item that is computed, if it is narrow; without the last padding. */
+	/* The rest of the queries of the item that is computed, if it is narrow; without the last padding. */
 	simt_vec4 rest[K::narrow::Q_ROWS * K::REST_PITCH - 1];
 };
 

@@ -88,7 +88,7 @@ template <uint32_t DTYPE> struct byte_values {
 		return byte_widen(e, DTYPE);
 	}
 
-	/* Of two dims of two tokens: pairs[0] is the first dim of both. */
+	/* Two dims of two tokens: pairs[0] is the first dim of both. */
 	SIMT_MEMBER void
 	values_widen(uint32_t bytes, uint32_t pairs[2])
 	{
@@ -273,7 +273,7 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	}
 
 	/*
-	 * Copy the queries of n q_rows, as f16; elements past the dim, and q_rows past the tile, are zeros.  Of each two
+	 * Copy the queries of n q_rows, as f16; elements past the dim, and q_rows past the tile, are zeros.  In each two
 	 * chunks, even-numbered pairs go to the first and odd-numbered pairs to the second.
 	 */
 	template <class K>

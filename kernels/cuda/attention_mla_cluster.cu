@@ -27,10 +27,15 @@ static_assert(COLUMNS == 2 * CUDA_CLUSTER_DIMS && MOST_DIMS == MOST_V_DIMS + CUD
 static_assert(SIMT_CLUSTER_BLOCKS == CUDA_CLUSTER_BLOCKS, "launchers know the size of a cluster");
 
 /*
- * Of a slot: consumers wait for a part of the keys (`full`), producers until a group of both blocks has left (`empty`).
+ * The barriers of a slot, which each block has:
  *
- * The tile's owner waits for all parts, and then gives its weights, so the other group, which takes them, need not wait
- * for parts.  And it leaves only after it has taken them, when the owner has read all keys, so its parts are free then.
+ *                 completed by                                     waited for by
+ *   full[part]    the copies of the part from both blocks          the group that owns the tile
+ *   empty[group]  the warps of the group, in both blocks, which    the producers, in both blocks, of the group's parts
+ *                 have left the tile                               and of the last part
+ *
+ * The other group need not wait for parts: it takes the tile's weights, which the owner makes after it has waited for
+ * all parts.  It leaves the tile after that, so the owner has read the keys of its parts by then.
  */
 struct mla_cluster_barriers {
 	uint64_t full[KEY_PARTS], empty[WGMMA_GROUPS];

@@ -129,7 +129,7 @@ struct attention_mma_block : attention_block {
 template <class K> struct alignas(128) attention_mma_shared : attention_mma_block {
 	attention_work_item next; /* the item after this one, if has_next; known from the item's second tile on */
 	bool has_next;
-	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
+	/* Rows of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
 	uint64_t row_address[CUDA_ATTENTION_THREADS];
 };
 

@@ -31,7 +31,7 @@ static_assert(WGMMA_PRODUCER_REGISTERS * WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_R
 
 static_assert(CUDA_WGMMA_THREADS == (WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_WARPS) * 32, "as above");
 
-/* Of a stage: consumers wait until the copy is there (`full`), producers until it has been read (`empty`). */
+/* Consumers of a stage wait until the copy is there (`full`), producers until it has been read (`empty`). */
 struct wgmma_barriers {
 	uint64_t full, empty;
 };

@@ -16,9 +16,9 @@
 	S(attention_bytes) S(attention_combine) S(attention_merge) S(attention_mla) S(attention_mma)                   \
 	S(attention_prefill) S(attention_simt) S(pages) S(plan)
 
-/* Of sm_90 and later */
+/* For sm_90 and later */
 #define SM_90_SOURCES(S) S(attention_bulk)
-/* Of sm_90a alone */
+/* For sm_90a alone */
 #define SM_90A_SOURCES(S) S(attention_mla_cluster) S(attention_mla_wgmma) S(attention_wgmma)
 
 #ifdef PAGED_CUDA_IMAGES

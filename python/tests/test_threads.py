@@ -133,7 +133,7 @@ print(before == os.listdir("/proc/self/task"), len(before))
 
 
 def test_preloaded(gomp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two libraries, the kernels use the one to which compiled code is bound: they start no second team."""
+    """The kernels use that of two libraries to which compiled code is bound: they start no second team."""
     # A build with sanitizers preloads their library, which must stay the first.
     monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {other_openmp()}".strip())
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))

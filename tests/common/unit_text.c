@@ -33,7 +33,7 @@ Test(text, unhex_refuses_other_text)
 		cr_expect_not(text_unhex(back, sizeof(back), wrong[i]), "%s", wrong[i]);
 }
 
-/* Of single bytes, only printable ASCII is UTF-8 without control characters. */
+/* Among single bytes, only printable ASCII is UTF-8 without control characters. */
 Test(text, bytes_that_are_not_utf8)
 {
 	for (int byte = 1; byte < 256; byte++) {

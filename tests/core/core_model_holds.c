@@ -61,7 +61,7 @@ pages_errors(uint32_t p, uint32_t n, const uint32_t *pages, const uint64_t *seri
 	return errors;
 }
 
-/* Of the pages of pins and holds. */
+/* The refusals for the limit of pages that pins and holds name. */
 static uint32_t
 limit_errors(const struct model_session *session, uint32_t p, uint32_t n)
 {

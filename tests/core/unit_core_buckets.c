@@ -140,7 +140,7 @@ Test(core_buckets, a_tenant_floods_a_bucket_from_many_sessions)
 	expect_flood_harmless(open_session(hostile), open_session(other));
 }
 
-/* Of one session's nodes, the coldest goes: what a start has used is warmer. */
+/* The coldest of one session's nodes goes: what a start has used is warmer. */
 Test(core_buckets, the_coldest_is_displaced)
 {
 	prefix_key keys[PREFIX_BUCKET_MAX + 1];

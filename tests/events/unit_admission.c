@@ -71,7 +71,7 @@ Test(admission, few_in_use_are_kept)
 
 	fill_strangers(entries, 2, 128, ADMISSION_ACTIVE);
 	cr_assert_eq(admission_victim(entries, 128, &d), 128);
-	/* Of three in use, one is not. */
+	/* One of three is not in use. */
 	entries[2] = (struct admission_entry){ a, ADMISSION_ACTIVE, 3 };
 	cr_assert_eq(admission_victim(entries, 128, &d), 2);
 }

@@ -19,7 +19,7 @@ static uint32_t n_gone[N_HASHES]; /* hashes that the mirror has withdrawn in thi
 static struct block_hash
 hash_make(uint32_t number)
 {
-	/* Of both sizes; some differ in the size alone. */
+	/* Hashes of both sizes; some differ in the size alone. */
 	struct block_hash hash = { .size = number % 2 == 0 ? 32 : 16 };
 
 	hash.bytes[0] = (uint8_t)(number / 2);

@@ -133,7 +133,7 @@ Test(publisher, single_bytes_cause_few_turns, .init = dir_create, .fini = dir_re
 {
 	set_begin(8, SIZE_MAX);
 	cr_assert(!any_wants_input(false));
-	/* Of a frame of 200 bytes. */
+	/* The head of a frame of 200 bytes. */
 	cr_assert_eq(send(clients[0], "\0\310", 2, 0), 2);
 	for (int i = 0; i < 200; i++) {
 		cr_assert_eq(send(clients[0], "x", 1, 0), 1);
@@ -224,7 +224,7 @@ client_is_closed(int fd)
 	return n == 0;
 }
 
-/* Of peers that do not read, each holds a batch of its own that the log has dropped. */
+/* Each peer that does not read holds a batch of its own that the log has dropped. */
 Test(publisher, held_batches_are_limited, .init = dir_create, .fini = dir_remove)
 {
 	enum { STALLED = 32, SIZE = 400 << 10, KEPT = 10, HELD = 2 };

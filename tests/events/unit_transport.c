@@ -142,7 +142,7 @@ start_run(void *argument)
 	return NULL;
 }
 
-/* Of those that start at once, one gets the path, and keeps it. */
+/* One of those that start at once gets the path, and keeps it. */
 Test(transport, starts_at_once, .init = dir_create, .fini = dir_remove)
 {
 	pthread_t threads[STARTERS];

@@ -304,7 +304,7 @@ static const struct conformance_tensor cluster_tensor = {
 		conform(&c);                                                                                       \
 	}
 
-/* Of instructions that devices of compute capability 9.0 have, or that these and later ones have. */
+/* Cases of instructions that devices of compute capability 9.0 have, or that these and later ones have. */
 #define CONFORM_NEW(name, kernel, n_blocks, n_threads, n_in, n_out, or_later, tensor, fill, fits)                      \
 	IT_TEST(name)                                                                                                  \
 	{                                                                                                              \

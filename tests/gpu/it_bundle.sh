@@ -416,7 +416,7 @@ ok 7 - mma_f16_layout # SKIP" on_fake_gpu CUDA_VISIBLE_DEVICES= "$bundle/run" li
 		[ "$(grep -cE '^(tests kernels|graph): done' "$directory/said")" -eq 2 ]
 }
 
-# Of a kernel that hangs, the test that launched it.
+# A test whose kernel hangs ends.
 hangs_end()
 {
 	on_fake_gpu PAGED_TEST_LIMIT=1 PAGED_FAKE_CUDA_FAIL=cuLaunchKernel@1=hang "$bundle/run" light "$directory/hung" \

@@ -9,7 +9,7 @@
 #include "examples/llama/matmul.h"
 
 #define MAX_BATCH 9u
-/* Of the second byte of a half: its magnitude stays below 2. */
+/* The second byte of a half: its magnitude stays below 2. */
 #define SMALL_HALF 0xbf
 
 static const char *const isas[] = { "generic", "avx2", "avx512" };

@@ -21,7 +21,7 @@
 #include "tests/fake-cuda/load.h"
 
 #define EXIT_SKIPPED 77
-/* Of a test without PAGED_TEST_LIMIT: a test may wait several times, and computes meanwhile. */
+/* The limit of a test without PAGED_TEST_LIMIT: a test may wait several times, and computes meanwhile. */
 #define TEST_LIMIT_S 1800
 
 static struct it_test *tests, **tests_end = &tests;

@@ -37,7 +37,7 @@ class References:
             engine.kill()
         # The others have answers with a token that rounding decides.
         self.questions = [question for question in self.questions if question.lead > CLEAR_LEAD]
-        # Of all prompts: their beginning, with the document.
+        # The beginning that all prompts have in common, with the document.
         self.n_common = len(os.path.commonprefix([question.prompt for question in self.questions]))
         self.uncut = [question for question in self.questions if len(question.answer) == size.n_tokens]
         if len(self.uncut) < 4:

@@ -22,9 +22,9 @@ __all__ = ["adapters_digest", "configuration", "is_of_adapter", "structure_diges
 _SAMPLES = 64
 # Words of 8 bytes in a line, and lines in a block, whose sums are taken.
 _LINE, _BLOCK = 512, 256
-# Of a configuration, what does not change what a model computes, or is part of a salt in another way.
+# Entries of a configuration: what does not change what a model computes, or is part of a salt in another way.
 _NOT_DIGESTED = {"_name_or_path", "transformers_version", "architectures", "_commit_hash", "dtype", "torch_dtype"}
-# Of a layer, what a forward pass may change, and the name of the model.
+# Attributes of a layer that a forward pass may change, and the name of the model.
 _CHANGING = {"training", "max_seq_len_cached", "name_or_path"}
 
 # For each model its samples, and the digest of all at that time.

@@ -52,7 +52,7 @@ def enable(pool: paged.Pool | str | None = None, *, runtime_dir: str | None = No
     runtime_dir
         The daemon's; None: $PAGED_RUNTIME_DIR, else the library's default.
     salt
-        Of all prefixes, from paged.salt(), for a program with one model and no adapters; None: made for each model
+        That of all prefixes, from paged.salt(), for a program with one model and no adapters; None: made for each model
         from its weights.
     reserve_ahead
         As PagedCache has it.

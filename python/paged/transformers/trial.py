@@ -36,7 +36,7 @@ _OWN_PASSES = (11, 1)
 _PASSES = (6, 5, 1)
 _N_TOKENS = sum(_PASSES)
 _PAGE_SIZE = 8
-# Of the norm of all logits.  A router of experts may choose others after a rounding to 16 bits.
+# Relative to the norm of all logits.  A router of experts may choose others after a rounding to 16 bits.
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.1}
 
 

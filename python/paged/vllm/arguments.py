@@ -16,8 +16,9 @@ WORKER = "paged.vllm.pool_worker.PoolWorker"
 BLOCKS_PER_PAGE = 4
 # vLLM numbers blocks in 32 bits.
 MAX_BLOCKS = (1 << 31) - 2
-# Of vLLM's own KV cache, of which nothing is touched.  Without a number, its worker on CPUs starts only if 92 % of the
-# machine's memory is available.  num_gpu_blocks_override determines the number of blocks, so any number above 0 does.
+# The size of vLLM's own KV cache, of which nothing is touched.  Without a number, its worker on CPUs starts only if
+# 92 % of the machine's memory is available.  num_gpu_blocks_override determines the number of blocks, so any number
+# above 0 does.
 OWN_CACHE_BYTES = 1 << 20
 # What a shell splits or replaces in the output of $(...), as JSON can write it otherwise.
 SPLIT_BY_SHELLS = {ord(letter): f"\\u{ord(letter):04x}" for letter in " *?[]"}

@@ -211,7 +211,7 @@ class Handover:
             reason = self._take(request, ticket, in_use)
         self._forget(request)
         if ticket is not None and not reason and not self._is_of(ticket, request):
-            # Of no use to other requests either: each has a ticket of its own.
+            # Other requests cannot use it either: each has a ticket of its own.
             self._erase([ticket.seq])
             reason = "its tokens are not those of the request"
         if reason:

@@ -33,8 +33,8 @@ DTYPES: dict[str, Any] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"
 WHOLE_CHECKPOINT = {"auto", "hf", "safetensors"}
 # In an hf_config, what says where it comes from.
 NAMES = {"_name_or_path", "transformers_version", "_commit_hash", "dtype", "torch_dtype"}
-# Of vLLM's ModelConfig, what does not change K and V, is in the name of the weights or is part of hf_config.  A field
-# that a later vLLM adds counts as one that does.
+# Fields of vLLM's ModelConfig that do not change K and V, are in the name of the weights or are part of hf_config.
+# A field that a later vLLM adds counts as one that does.
 IRRELEVANT = {
     "model", "runner", "convert", "tokenizer", "tokenizer_mode", "trust_remote_code", "seed", "hf_config",
     "hf_text_config", "hf_config_path", "allowed_local_media_path", "allowed_media_domains", "revision",

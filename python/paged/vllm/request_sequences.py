@@ -33,7 +33,7 @@ logger = init_logger(f"vllm.{__name__}")
 PAGES_AHEAD = 4
 # A request that would find so many pages more once a running request has computed its prompt waits for them.
 COMING_PAGES = 4
-# Of a request's id in pagedctl sequences.
+# The part of a request's id that pagedctl sequences shows.
 TAG_BYTES = 16
 # The pool lacks pages, or the daemon did not answer in time: vLLM asks again.
 NO_ROOM = (paged.FullError, paged.QuotaError)

@@ -20,7 +20,7 @@ from paged.vllm.step import Step
 
 Ids = numpy.typing.NDArray[numpy.int64]
 
-# Of each row of a step: its sequence, how many tokens it computes, and how many it then has.
+# Each row of a step: its sequence, how many tokens it computes, and how many it then has.
 Rows = list[tuple[int, int, int]]
 
 # The owner of a block that no request has.  Ids of sequences are above 0.

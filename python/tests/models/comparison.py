@@ -13,7 +13,7 @@ from paged.transformers import PagedCache, disable, enable
 from paged.transformers.trial import CACHE, cache_layout
 
 N_PROMPT, N_NEW, PAGE_SIZE = 43, 10, 8
-# Of the norm of all logits, in float32.
+# Relative to the norm of all logits, in float32.
 TOLERANCE = 1e-3
 
 # From the best to the worst.

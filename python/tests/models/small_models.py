@@ -106,7 +106,7 @@ def small_config(config_class: Any, is_decoder: bool, **settings: Any) -> Any:
     """Return a configuration of a class with small sizes."""
     values = _shrunk(config_class().to_dict(), iter(range(VOCABULARY - 1, 0, -1)))
     if is_decoder:
-        # Of classes that are encoders by default.
+        # For classes that are encoders by default.
         values.update({key: key == "is_decoder" for key in ("is_decoder", "is_encoder_decoder") if key in values})
     _merge(values, settings)
     return config_class.from_dict(values)

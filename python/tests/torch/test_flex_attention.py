@@ -58,7 +58,7 @@ def compare(query: Any, key: Any, value: Any, **options: Any) -> None:
     else:
         other = torch_flex.flex_attention(query, key, value, **options | {"enable_gqa": True})
         assert error <= (other.double() - expected).abs().mean().item()
-    # Of float32 scores: their magnitude is that of lse.
+    # Relative to float32 scores, whose magnitude is that of lse.
     assert lse_error <= 2e-6 * max(expected_lse[seen].abs().max().item() if seen.any() else 0.0, 10.0)
 
 

@@ -36,7 +36,7 @@ class Engine:
     """A running engine.
 
     directory
-        Of its own: for the log, vLLM's cache and the entry point of the plug-in.
+        The engine's own: for the log, vLLM's cache and the entry point of the plug-in.
     keywords
         Arguments of vllm.LLM.
     environment
@@ -76,13 +76,13 @@ class Engine:
         prompts
             Token ids, or mappings of vLLM's TokensPrompt.
         n_tokens
-            Of each output, its end token notwithstanding.  Greedy, if the sampling parameters do not tell otherwise.
+            Tokens of each output, its end token notwithstanding.  Greedy, if the sampling parameters tell nothing else.
         adapters
-            Of each prompt.
+            One for each prompt.
         transfers
             kv_transfer_params of each prompt.
         structured_outputs
-            Of the sampling parameters: arguments of vLLM's StructuredOutputsParams.
+            One of the sampling parameters: arguments of vLLM's StructuredOutputsParams.
         """
         items = [prompt if isinstance(prompt, Mapping) else {"prompt_token_ids": list(prompt)} for prompt in prompts]
         self.send({"prompts": items, "adapters": adapters, "transfers": transfers or [None] * len(items),

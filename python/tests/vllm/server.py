@@ -40,7 +40,7 @@ class Server:
     """A running server.
 
     directory
-        Of its own: for the log and the entry point of the plug-in.  vLLM's cache is next to it, for all servers there.
+        The server's own: for the log and the entry point of the plug-in.  vLLM's cache is next to it, for all servers.
     keywords
         What paged.vllm.arguments() returns.
     options

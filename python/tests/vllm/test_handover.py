@@ -245,7 +245,7 @@ def test_other_requests_of_the_ticket(pair):
                  images=[image(1, 20, 30)])
     assert consumer.step() == 1
     consumer.run()
-    # Of images without a hash, nothing says that they are the same.
+    # Nothing says that images without a hash are the same.
     assert prefill(producer, prompt(64, seed=2), images=[image(1, 20, 30, "my picture")]) is None
     assert_idle(consumer)
 

@@ -74,7 +74,7 @@ def test_overwritten_checkpoint(tmp_path):
     assert names == [name_of(model)]
     (model / "model.bin").write_bytes(b"more weights")
     names.append(name_of(model))
-    # Of the same size.
+    # A file of the same size.
     (model / "model.bin").write_bytes(b"more WEIGHTS")
     os.utime(model / "model.bin", ns=(1, 1))
     names.append(name_of(model))

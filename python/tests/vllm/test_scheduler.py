@@ -239,7 +239,7 @@ def test_rejected_drafts_are_not_shared(start_scheduler):
 
 @pytest.mark.parametrize("n_right", range(4))
 def test_drafts_after_a_cached_prompt(start_scheduler, n_right):
-    """Of three drafts n_right are accepted, also those that come with the first step of a prompt of whole pages."""
+    """n_right of three drafts are accepted, also those that come with the first step of a prompt of whole pages."""
     ngram = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
     engine = start_scheduler(speculative_config=ngram)
 

@@ -26,7 +26,7 @@ pool phi {{
     {more}
 }}
 """
-# Of each engine its options, and with which earlier one it shares.
+# Each engine's options, and with which earlier one it shares.
 ENGINES = {
     "short": ({"max_model_len": 128}, None),
     "long": ({"max_model_len": 1024}, None),

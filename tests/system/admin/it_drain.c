@@ -197,7 +197,7 @@ IT_TEST(drains_may_be_repeated)
 	expect_drained(&worker, paged_client_dispatch(worker.client));
 	/* The notice came once: there is nothing more to read. */
 	it_require(poll(&(struct pollfd){ .fd = paged_client_fd(worker.client), .events = POLLIN }, 1, 0) == 0);
-	/* Of an ended session, too; the end is what its member learns. */
+	/* An ended session is drained, too; its member learns of the end. */
 	worker_ok(&admin, paged_admin_kick(admin.client, session, 0));
 	drain(&worker);
 	worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);

@@ -318,7 +318,7 @@ IT_TEST(waiting_publishes_are_sent_by_later_calls)
 	batch_fixture_close(&fixture);
 }
 
-/* Of two sequences in the queue, one is truncated: it is left out, and the other is published. */
+/* One of two sequences in the queue is truncated: it is left out, and the other is published. */
 IT_TEST(truncated_sequences_leave_the_queue)
 {
 	struct batch_fixture fixture;

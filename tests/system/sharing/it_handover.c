@@ -19,7 +19,7 @@
 #define LENGTH 30u /* tokens; the last page is not full */
 #define SEED 20261124u
 #define BITS (WORKER_LAYERS * WORKER_OUT)
-/* Of tickets whose expiry the test waits for, and of others. */
+/* Time-outs of tickets whose expiry the test waits for, and of others. */
 #define EXPIRY_MS 700u
 #define LONG_MS 600000u
 /* How long a worker waits for a daemon that is stopped. */

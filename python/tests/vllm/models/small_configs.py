@@ -31,7 +31,7 @@ LLAMA = {"hidden_size": 128, "vocab_size": VOCABULARY, "intermediate_size": 96, 
          "num_key_value_heads": 2, "num_hidden_layers": N_LAYERS, "hidden_act": "silu", "rms_norm_eps": 1e-5,
          "max_position_embeddings": 512, "rope_theta": 10000.0, "tie_word_embeddings": False, "bos_token_id": 1,
          "eos_token_id": 2}
-# Of architectures that the installed transformers has no configuration for, or where sizes alone do not do.
+# Architectures that the installed transformers has no configuration for, or where sizes alone do not do.
 SPECIAL: dict[str, dict[str, Any]] = {
     # Layers of 2, 2, 1 and 4 KV heads.
     "DeciLMForCausalLM": {**LLAMA, "model_type": "nemotron-nas", "num_key_value_heads": None, "block_configs": [
