@@ -51,7 +51,8 @@ def main():
     with open(sys.argv[1]) as file:
         plot = json.load(file)
     most = ticks(max(row.get("high", row["ratio"]) for machine in plot["machines"] for row in machine["figures"]))[-1]
-    parts = [text(12, 24, plot["title"], kind="title"), text(12, 42, plot["note"] + f"; red: {plot['peer']}", kind="pale")]
+    parts = [text(12, 24, plot["title"], kind="title"),
+             text(12, 42, f"{plot['note']}; red: {plot['peer']}", kind="pale")]
     y = 56
     for machine in plot["machines"]:
         more, y = chart(y, machine, most)

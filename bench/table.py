@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the table of docs/PERFORMANCE.md from the output of `paged-bench run SUITE... --json`: targets that need no GPU.
+"""Prints the table of docs/PERFORMANCE.md from the output of `paged-bench run SUITE... --json`: no targets of GPUs.
 
 The targets are in suite_*.c; NOTES-gpu.md has those of a GPU.
 
@@ -10,7 +10,6 @@ The targets are in suite_*.c; NOTES-gpu.md has those of a GPU.
 A row is omitted if no file has its case.  In docs/PERFORMANCE.md the table is between two
 comments, <!-- figures --> and <!-- end of figures -->.
 """
-import json
 import re
 import sys
 
@@ -121,7 +120,8 @@ def table(runs):
     machine = f"{host['cpu']}, {host['cores']} cores, {host['caches']}, Linux {host['kernel']}"
     kernels = re.search(r"kernels by (\w+)", host.get("machine", ""))
     # Without the runs with peers, whose processes are not counted as our own while they run.
-    load = max((run["other_load"] for run in runs if run.get("machine") and run["reference"] not in ("torch", "vllm")), default=0)
+    load = max((run["other_load"] for run in runs if run.get("machine") and run["reference"] not in ("torch", "vllm")),
+               default=0)
     machine += f"; kernels by {kernels.group(1)}" if kernels else ""
     return "\n".join([f"{machine}; other processes used at most {100 * load:.0f} % of the cores.", "",
                       "| | median | reference | target | |", "|---|---|---|---|---|"] + rows)

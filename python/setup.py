@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the extension against an installed libpagedclient, which pkg-config finds.
 
-tools/wheel makes the wheel that users install: it adds the programs in paged/bin, their manual pages and the licenses of
-the libraries inside.  A build without them (a Debian package, pip install ./python) uses the library, pagedd and
+tools/wheel makes the wheel that users install: it adds the programs in paged/bin, their manual pages and the licenses
+of the libraries inside.  A build without them (a Debian package, pip install ./python) uses the library, pagedd and
 pagedctl of the system.
 """
 

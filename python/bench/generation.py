@@ -91,7 +91,8 @@ def bench_decode(model: Any, depths: list[int], n_rounds: int) -> None:
         with pools(model, n_pages) as (f32, bf16):
             contenders = [
                 Contender("DynamicCache, sdpa", model, lambda: DynamicCache(config=model.config), "sdpa"),
-                Contender("StaticCache, sdpa", model, lambda: StaticCache(model.config, max_cache_len=length), "sdpa"),
+                Contender("StaticCache, sdpa", model,
+                          lambda n=length: StaticCache(model.config, max_cache_len=n), "sdpa"),
                 Contender("PagedCache, f32", model, lambda: PagedCache(f32), "paged"),
                 Contender("PagedCache, bf16", model, lambda: PagedCache(bf16), "paged"),
             ]

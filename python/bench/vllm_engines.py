@@ -33,8 +33,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python" / "tests" / "vllm"))
 
-import paged.vllm  # noqa: E402
 from engine import Engine  # noqa: E402
+
+import paged.vllm  # noqa: E402
 
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 

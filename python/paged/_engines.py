@@ -61,9 +61,9 @@ def choose_pool(client: paged.Client, geometry: Geometry, model: str | None, nam
     """Open the named pool, or that of $PAGED_POOL, or else the one that is made for the model.
 
     model
-        What the engine loads: a name of the Hugging Face Hub, a directory or a file.  A pool whose setting "model" names
-        another one is never used; of several pools that fit, one that names this model is.  None: the caller knows
-        that the pool is for its model.
+        What the engine loads: a name of the Hugging Face Hub, a directory or a file.  A pool whose setting "model"
+        names another one is never used; of several pools that fit, one that names this model is.  None: the caller
+        knows that the pool is for its model.
 
     Raises ValueError if the named pool does not fit, and LookupError if no pool, or several pools fit.
     """
@@ -84,7 +84,8 @@ def choose_pool(client: paged.Client, geometry: Geometry, model: str | None, nam
         raise LookupError("; ".join(reason for reason in refusals.values() if reason is not None))
     named = [name for name in fitting if reports[name]["model"]]
     if len(named or fitting) > 1:
-        raise LookupError(f"pools {', '.join(named or fitting)} have {needed}: name one, for example in ${POOL_VARIABLE}")
+        raise LookupError(f"pools {', '.join(named or fitting)} have {needed}: name one, "
+                          f"for example in ${POOL_VARIABLE}")
     return client.pool((named or fitting)[0])
 
 
@@ -97,8 +98,8 @@ def prefix_salt(pool: paged.Pool, model: str, *, adapter: str = "", tenant: str 
 
     Equal tokens have equal K and V only under the same weights.  The pool's own setting "model" names these if the
     operator has made it, and choose_pool() has held the engine's model against it; engines of different make then share
-    prefixes.  Otherwise the engine's name of the model stands for them, and only processes that load the model under the
-    same name share.
+    prefixes.  Otherwise the engine's name of the model stands for them, and only processes that load the model under
+    the same name share.
 
     adapter
         Identifies the adapter (LoRA) that changed the weights; "" if none.

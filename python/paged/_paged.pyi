@@ -2,8 +2,8 @@
 # The C extension's interface: names and types.  tests/stub_docstrings.py writes the docstrings, which are those of
 # python/ext.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, final, TypeAlias, TypedDict
 from types import TracebackType
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, final
 
 # A tensor: an object with DLPack's __dlpack__ or C exchange API, such as torch.Tensor, numpy.ndarray and jax.Array.
 Tensor: TypeAlias = Any

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_process import Daemon
 
 import paged
+from daemon_process import Daemon
 
 # Where PyTorch is not installed, "import torch" would find the directory torch here, as a namespace package.
 _torch = importlib.util.find_spec("torch") if "torch" not in sys.modules else None

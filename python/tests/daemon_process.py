@@ -11,8 +11,8 @@ import pytest
 
 import paged
 
-# How long tests wait for what must happen.  It ends tests that hang, and decides no other result: tests pass however slow
-# the machine is.  Clients and pagedctl, of this process and of its children, wait as long.
+# How long tests wait for what must happen.  It ends tests that hang, and decides no other result: tests pass however
+# slow the machine is.  Clients and pagedctl, of this process and of its children, wait as long.
 LIMIT_S = 300
 os.environ.setdefault("PAGED_TIMEOUT_MS", str(LIMIT_S * 1000))
 
@@ -63,8 +63,8 @@ class Daemon:
         return paged.connect(self.runtime_dir, **options)
 
     def connect_impatient(self, timeout: float, **options) -> tuple[paged.Client, paged.Pool]:
-        """A client whose calls wait for a short time only, and its pool.  On a busy machine the first calls take longer,
-        and are made again."""
+        """A client whose calls wait for a short time only, and its pool.  On a busy machine the first calls take
+        longer, and are made again."""
         end = time.monotonic() + LIMIT_S
         while True:
             client = None

@@ -12,7 +12,6 @@ import warnings
 import pytest
 
 import paged
-
 from client_calls import CALLS
 from conftest import POOL
 
@@ -34,11 +33,11 @@ def test_close(client):
     pool.close()
     assert repr(client) == "<paged.Client closed>"
     assert pool.name == "test"
-    for name, call in CALLS.items():
+    for call in CALLS.values():
         with pytest.raises(RuntimeError, match="the client is closed"):
             call(client, pool, 1 << 32)
     with pytest.raises(RuntimeError):
-        client.session
+        _ = client.session
     with pytest.raises(RuntimeError):
         client.__enter__()
 
@@ -186,7 +185,7 @@ def test_fork(client, pool):
     seqs = pool.create(2, 16)
 
     def child():
-        for name, call in CALLS.items():
+        for call in CALLS.values():
             with pytest.raises(paged.ForkError, match="belongs to the parent of this forked process"):
                 call(client, pool, seqs[0])
         pool.close()
@@ -289,7 +288,7 @@ def test_calls_from_many_threads(client, pool):
 
     def work(number):
         try:
-            for i in range(50):
+            for _ in range(50):
                 seqs = pool.create(2, [16, 16 + number])
                 pool.reserve(seqs, 40)
                 assert [pool.read(seq).capacity for seq in seqs] == [48, 48]

@@ -7,7 +7,6 @@ import weakref
 import pytest
 
 import paged
-
 from conftest import POOL
 
 

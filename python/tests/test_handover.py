@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from test_admin import fields
 
 import paged
+from test_admin import fields
 
 
 @pytest.fixture

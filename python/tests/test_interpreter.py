@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import paged
-
 from conftest import POOL
 
 

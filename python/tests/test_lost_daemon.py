@@ -7,7 +7,6 @@ import threading
 import pytest
 
 import paged
-
 from client_calls import CALLS
 
 

@@ -140,7 +140,7 @@ def at_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def requests(f: Fixture) -> list[tuple[str, Call]]:
-    batch, pool, client, seq = f.batch, f.pool, f.client, f.seqs[0]
+    pool, client, seq = f.pool, f.client, f.seqs[0]
     of_seqs = dict(seqs="sequence|pool", n_tokens="tokens", first_token="token", n_ahead="tokens")
     of_pages = dict(page="pages", serial="published", pages="page|serials", serials="pages|published")
     return [

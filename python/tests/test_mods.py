@@ -458,11 +458,11 @@ def test_outer_object_is_closed_first(np, client, pool, outer):
         step.batch.mods(mask=mod)
     assert mod.kind == "mask" and repr(mod)
     if outer != "batch":
-        for use in (lambda: mod.text, lambda: mod.inputs, lambda: mod.evaluate(), lambda: blocks.n_rows,
-                    lambda: blocks.arrays(), lambda: blocks.picture(), lambda: pool.mod("mask", "causal"),
-                    lambda: pool.block_mask(mod, 8, 8)):
+        for use in (lambda m, b: m.text, lambda m, b: m.inputs, lambda m, b: m.evaluate(), lambda m, b: b.n_rows,
+                    lambda m, b: b.arrays(), lambda m, b: b.picture(), lambda m, b: pool.mod("mask", "causal"),
+                    lambda m, b: pool.block_mask(m, 8, 8)):
             with pytest.raises(RuntimeError):
-                use()
+                use(mod, blocks)
     del mods, blocks, mod
     gc.collect()
 
@@ -521,7 +521,7 @@ def test_mods_are_dropped_in_the_log_function(np):
 def test_cycle_through_the_log_function():
     """log -> mod -> pool -> client -> log."""
     def log(level, text):
-        kept.append(text)
+        kept.append(text)  # noqa: F821 (deleted below)
 
     kept = []
     client = paged.embedded(GEOMETRY, log=log, run="own", threads=1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import paged
-from tensors import Tensor, Taken, gauss_tensor, unpack
+from tensors import Taken, Tensor, gauss_tensor, unpack
 
 POOL = {"name": "pool", "n_layers": 2, "n_kv_heads": 2, "k_dim": 8, "v_dim": 6, "dtype": "f32", "n_pages": 8,
         "page_size": 4}
@@ -308,7 +308,7 @@ def test_daemon_dies(daemon: Any) -> None:
 def test_cycle_with_a_log() -> None:
     """A log function that refers to batch and pages does not keep them alive."""
     held: dict[str, Any] = {}
-    client = paged.embedded(POOL, threads=1, log=lambda level, text: held.get("pages"))
+    client = paged.embedded(POOL, threads=1, log=lambda level, text: held.get("pages"))  # noqa: F821 (deleted below)
     pool = client.pool("pool")
     held.update(client=client, pages=pool.k, batch=pool.batch())
     alive = weakref.ref(client)

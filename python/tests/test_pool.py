@@ -6,7 +6,6 @@ import weakref
 import pytest
 
 import paged
-
 from conftest import POOL
 
 

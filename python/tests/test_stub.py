@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""_paged.pyi and the extension agree: names, parameters, members, docstrings; the signatures that help() shows are those
-of the calls."""
+"""_paged.pyi and the extension agree: names, parameters, members, docstrings; the signatures that help() shows are
+those of the calls."""
 import ast
 import inspect
 import types
 from pathlib import Path
 
 import pytest
-from stub_docstrings import with_docstrings
 
 import paged
 from paged import _paged
+from stub_docstrings import with_docstrings
 
 SOURCE = Path(paged.__file__).with_name("_paged.pyi").read_text()
 STUB = ast.parse(SOURCE)
@@ -93,7 +93,8 @@ def test_members(node):
     assert class_.__module__ == "paged"
     # Attributes cannot be assigned: properties.
     properties = {item.name for item in node.body if isinstance(item, ast.FunctionDef) and item.decorator_list}
-    assert {name for name, member in vars(class_).items() if isinstance(member, types.GetSetDescriptorType)} == properties
+    assert properties == {name for name, member in vars(class_).items()
+                          if isinstance(member, types.GetSetDescriptorType)}
     # @final: the types cannot be subclassed.
     with pytest.raises(TypeError, match="not an acceptable base type"):
         type("Sub", (class_,), {})

@@ -4,10 +4,10 @@ import os
 import select
 
 import pytest
-from conftest import POOL_CONFIGURATION
-from test_admin import fields
 
 import paged
+from conftest import POOL_CONFIGURATION
+from test_admin import fields
 
 TENANT = f"tenant team {{ allow-user = {os.getuid()} limit test = 4 share = 75% }}\n"
 

@@ -193,7 +193,7 @@ def test_scores_have_heads_last(batch: paged.Batch) -> None:
     q, k, v = (gauss_tensor((12, 2, d), "f32", d) for d in (8, 8, 6))
     batch.append(0, k, v)
     for name in ("lse", "max_score"):
-        with pytest.raises(ValueError, match=rf"the last dimension of {name} must be the 2 heads: its shape is \[12, 2\]"):
+        with pytest.raises(ValueError, match=rf"last dimension of {name} must be the 2 heads: its shape is \[12, 2\]"):
             batch.attention(0, q, Tensor((12, 2, 6)), **{name: Tensor((2, 12))})
 
 

@@ -89,8 +89,8 @@ def test_fork(gomp: Any, data: list[Tensor], monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_libgomp() -> None:
     code = ("import paged\n"
-            "try: paged.embedded(%r, run='openmp')\n"
-            "except paged.Error as error: print(error)" % POOL)
+            f"try: paged.embedded({POOL!r}, run='openmp')\n"
+            "except paged.Error as error: print(error)")
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert "libgomp" in result.stdout, (result.stdout, result.stderr)
 

@@ -23,7 +23,8 @@ def expand(name):
     """The system calls of a set of systemd's, such as @system-service, or of a single name."""
     if not name.startswith("@"):
         return {name}
-    text = subprocess.run(["systemd-analyze", "syscall-filter", name], check=True, capture_output=True, text=True).stdout
+    command = ["systemd-analyze", "syscall-filter", name]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     lines = [line.strip() for line in text.splitlines() if line.startswith(" ")]
     return set().union(*(expand(line) for line in lines if not line.startswith("#")))
 

@@ -103,7 +103,8 @@ size = TOKENS * HEADS * DIM
 q, k, v = ((c_float * size)(*(math.sin(i * step) for i in range(size))) for step in (1, 2, 3))
 out = (c_float * size)()
 
-params = PoolParams(sizeof(PoolParams), b"test", n_layers=1, n_kv_heads=HEADS, k_dim=DIM, dtype=F32, page_size=3, n_pages=4)
+params = PoolParams(sizeof(PoolParams), b"test", n_layers=1, n_kv_heads=HEADS, k_dim=DIM, dtype=F32, page_size=3,
+                    n_pages=4)
 call("paged_client_open_embedded", byref(params), c_size_t(1), None, byref(client))
 call("paged_pool_open", client, b"test", byref(pool))
 call("paged_seq_create", client, c_size_t(1), byref(SeqParams(pool, None, TOKENS)), byref(seq))
@@ -137,7 +138,8 @@ expect(lambda score, head, token, key: score)
 slope = (c_float * HEADS)(0.5, 0.25)
 array = Array(b"slope", ctypes.cast(slope, c_void_p), F32, 1, (c_uint32 * 4)(HEADS))
 mod, mods = c_void_p(), c_void_p()
-call("paged_mod_parse", pool, c_uint32(1), b"score + slope[h] * (kv_idx - q_idx)", c_size_t(1), byref(array), byref(mod))
+text = b"score + slope[h] * (kv_idx - q_idx)"
+call("paged_mod_parse", pool, c_uint32(1), text, c_size_t(1), byref(array), byref(mod))
 call("paged_mod_set_create", batch, byref(ModSetParams(sizeof(ModSetParams), None, mod)), byref(mods))
 call("paged_mod_set_bind", mods, c_size_t(1), byref(array), None)
 attention = AttentionParams(sizeof(AttentionParams), mod_set=mods)

@@ -9,11 +9,10 @@ import os
 import sys
 from pathlib import Path
 
+import document
 from engines import Failure, Setup
 from soak import soak
 from story import Story
-
-import document
 
 
 def arguments() -> argparse.Namespace:

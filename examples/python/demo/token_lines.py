@@ -23,13 +23,14 @@ def serve(load: Callable[[], Answer]) -> None:
     os.dup2(2, 1)
     answer = load()
     print(json.dumps({"ready": True}), file=replies)
+    tokens: list[int] = []
+
+    def emit(token: int, **more: float) -> None:
+        tokens.append(token)
+        print(json.dumps({"token": token, **more}), file=replies)
+
     for line in sys.stdin:
         max_tokens, *prompt = map(int, line.split())
-        tokens = []
-
-        def emit(token: int, **more: float) -> None:
-            tokens.append(token)
-            print(json.dumps({"token": token, **more}), file=replies)
-
+        tokens.clear()
         answer(prompt, max_tokens, emit)
         print(json.dumps({"tokens": len(tokens)}), file=replies)

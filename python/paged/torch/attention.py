@@ -138,8 +138,9 @@ class PagedAttention:
         }
         if self._in_place:
             # As many slots again, for sequences that become rows by adopt().
-            params |= {"n_layers": n_layers, "n_kv_heads": n_kv_heads, "k_dim": k_dim, "v_dim": k_dim if v_dim is None else v_dim,
-                       "dtype": _NAMES[dtype], "n_slots": 2 * max(self.max_batch_size, 1)}
+            params |= {"n_layers": n_layers, "n_kv_heads": n_kv_heads, "k_dim": k_dim,
+                       "v_dim": k_dim if v_dim is None else v_dim, "dtype": _NAMES[dtype],
+                       "n_slots": 2 * max(self.max_batch_size, 1)}
             if self.device.type == "cuda":
                 params |= {"backend": "cuda", "device": str(self.device.index)}
             self._client = paged.embedded(params)
@@ -292,8 +293,8 @@ class PagedAttention:
         shared = position < begin[:, None]
         if bool(shared.any()):
             i, j = (int(number) for number in shared.nonzero()[0])
-            raise RuntimeError(f"position {int(position[i, j])} of row {int(batch_idx[i])} is in a page that is shared: "
-                               f"the row is writable from {int(begin[i])}")
+            raise RuntimeError(f"position {int(position[i, j])} of row {int(batch_idx[i])} is in a page that is "
+                               f"shared: the row is writable from {int(begin[i])}")
 
     def convert_logical_block_mask(self, block_mask: BlockMask, batch_idx: torch.Tensor | None = None,
                                    kv_len: torch.Tensor | None = None, *, compute_q_blocks: bool = True) -> BlockMask:
@@ -316,7 +317,7 @@ class PagedAttention:
         """
         kv_block = block_mask.BLOCK_SIZE[1]
         if kv_block % self.page_size != 0 and self.page_size % kv_block != 0:
-            raise RuntimeError(f"Expect block_mask has the same column block size as page_size, a multiple of it or one "
+            raise RuntimeError("Expect block_mask has the same column block size as page_size, a multiple of it or one "
                                f"that divides it but got size={kv_block} and size={self.page_size}")
         device = block_mask.kv_indices.device
         n_rows = block_mask.kv_indices.shape[0]
@@ -537,7 +538,8 @@ def _count(name: str, value: Any, least: int, most: int = 2**32 - 1) -> int:
     except TypeError:
         raise TypeError(f"{name} must be an integer, not {type(value)}") from None
     if not least <= number <= most:
-        raise ValueError(f"{name} is {number}, and must be {f'at least {least}' if number < least else f'at most {most}'}")
+        limit = f"at least {least}" if number < least else f"at most {most}"
+        raise ValueError(f"{name} is {number}, and must be {limit}")
     return number
 
 
@@ -558,7 +560,7 @@ def _check_pool(pool: paged.Pool, n_pages: int, page_size: int, device: torch.de
 def _pitch(pool: paged.Pool) -> int:
     """Tokens from one page to the next, where flex_attention reads K and V at the same token index."""
     if pool.dtype not in _DTYPES:
-        raise ValueError(f"flex_attention cannot read pages of {pool.dtype}, which have scales: use a batch's attention()")
+        raise ValueError(f"flex_attention cannot read pages of {pool.dtype}, which have scales: use Batch.attention()")
     (_, k_page, _, k_token, _), (_, v_page, _, v_token, _) = pool.k.strides, pool.v.strides
     if k_token != v_token or k_page != v_page:
         raise ValueError(f"flex_attention cannot read K of dim {pool.k_dim} and V of dim {pool.v_dim} in place: use a "

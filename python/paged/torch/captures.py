@@ -25,11 +25,11 @@ _HARMLESS = frozenset(
     "__dataclass_fields__ __dataclass_params__ __del__ __format__ __sizeof__ __copy__ __deepcopy__ __qualname__ "
     "__enter__ __exit__ __name__ __static_attributes__ __firstlineno__ __replace__".split())
 
-# Names that reach attributes and variables which the code does not name, or elements of a tensor.  _IMPORT stands for an
-# import statement: a module that it binds to a local variable is in no closure and no globals.
+# Names that reach attributes and variables which the code does not name, or elements of a tensor.  _IMPORT stands for
+# an import statement: a module that it binds to a local variable is in no closure and no globals.
 _IMPORT = "import"
-_DYNAMIC = frozenset([_IMPORT, *"__import__ import_module __dict__ __getattribute__ attrgetter methodcaller dir eval exec "
-                      "getattr globals hasattr locals tolist vars".split()])
+_DYNAMIC = frozenset([_IMPORT, *"__import__ import_module __dict__ __getattribute__ attrgetter methodcaller dir eval "
+                      "exec getattr globals hasattr locals tolist vars".split()])
 
 _MAX_DEPTH, _MAX_ITEMS, _MAX_CODES = 12, 64, 4096
 
@@ -73,9 +73,9 @@ class Incomplete(Exception):
 class Captures:
     """What a function reads apart from its arguments.
 
-    The walk visits closures, defaults, globals, and of modules, classes, functions and objects the attributes whose names occur
-    in the code.  Equal keys mean that the function does the same operations, on the tensors at the same places of
-    `tensors`.
+    The walk visits closures, defaults, globals, and of modules, classes, functions and objects the attributes whose
+    names occur in the code.  Equal keys mean that the function does the same operations, on the tensors at the same
+    places of `tensors`.
     """
 
     __slots__ = ("key", "tensors", "places", "tensor_names", "alive", "seen")
@@ -139,7 +139,7 @@ class Captures:
         elif isinstance(value, _IMMUTABLE):
             self._hold(value)
         elif _has_only_attributes(kind):
-            called = getattr(kind, "__call__", None)
+            called = getattr(kind, "__call__", None)  # noqa: B004 (the function itself is wanted)
             if isinstance(called, types.FunctionType):
                 names = tuple(dict.fromkeys(names + self._function(called, depth)))
             self._attributes(value, names, depth)

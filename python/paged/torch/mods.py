@@ -14,9 +14,9 @@ Differences from PyTorch that remain:
 * An index outside of a captured tensor gives 0, and paged.Batch.validate() reports it.  Negative indices count from the
   end, as in PyTorch.
 * No gradients are computed.
-* A translation is used for many calls, so a function may not compute with what changes from call to call.  Random numbers
-  of torch are refused.  Those of other modules, the time and counters are refused where a second trace gives another
-  result; a comparison with the time that gives the same twice, for example, is not found.
+* A translation is used for many calls, so a function may not compute with what changes from call to call.  Random
+  numbers of torch are refused.  Those of other modules, the time and counters are refused where a second trace gives
+  another result; a comparison with the time that gives the same twice, for example, is not found.
 """
 from __future__ import annotations
 

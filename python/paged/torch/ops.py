@@ -177,8 +177,8 @@ def attention(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_dim: int | 
     of paged.Batch.attention(); NotImplementedError if gradients are recorded and q requires one.
     """
     _check_grad(q)
-    out: torch.Tensor = torch.ops.paged.attention(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal,
-                                                  scale)
+    out: torch.Tensor = torch.ops.paged.attention(
+        batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal, scale)
     return out
 
 
@@ -189,6 +189,6 @@ def attention_with_lse(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_di
     _check_grad(q)
     out: torch.Tensor
     lse: torch.Tensor
-    out, lse = torch.ops.paged.attention_with_lse(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal,
-                                                  scale)
+    out, lse = torch.ops.paged.attention_with_lse(
+        batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal, scale)
     return out, lse

@@ -10,7 +10,8 @@ model_window()         the window of a model all of whose layers have one
 python -m paged.transformers runs a program after enable().
 """
 # These two register the names "paged" with transformers.
-from paged.transformers import attention as _attention, masks as _masks  # noqa: F401
+from paged.transformers import attention as _attention  # noqa: F401
+from paged.transformers import masks as _masks  # noqa: F401
 from paged.transformers.cache import PagedCache
 from paged.transformers.generation import disable, enable
 from paged.transformers.geometry import model_window, pool_parameters

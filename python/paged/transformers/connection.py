@@ -44,7 +44,8 @@ class Connection:
         self._pid = os.getpid()
         self._pools: dict[tuple[Geometry, str | None], paged.Pool] = {}
 
-    def pool(self, geometry: Geometry, device: torch.device, dtype: torch.dtype, model: str | None = None) -> paged.Pool:
+    def pool(self, geometry: Geometry, device: torch.device, dtype: torch.dtype,
+             model: str | None = None) -> paged.Pool:
         """Return the pool for a model; its name is as choose_pool() has it.
 
         Raises Unavailable if there is no daemon, or no pool that the model can use.

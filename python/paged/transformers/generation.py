@@ -11,8 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from transformers import (LogitsProcessor, LogitsProcessorList, PreTrainedModel, StoppingCriteria,
-                          StoppingCriteriaList)
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerationMixin
 
@@ -213,7 +212,7 @@ def _decode(original: Callable[..., Any], assisted: bool) -> Callable[..., Any]:
 
 
 def _returns_weights(cache: Any, arguments: dict[str, Any]) -> bool:
-    """Return whether a decoding loop needs another attention than "paged", which returns no weights, and can have it."""
+    """Return whether a decoding loop needs an attention that returns weights, as "paged" does not, and can have it."""
     settings = arguments.get("generation_config")
     needs_pages = isinstance(cache, PagedCache) and not cache.dense
     return settings is not None and bool(settings.output_attentions) and not needs_pages

@@ -108,7 +108,7 @@ def pool_parameters(config: Any, *, n_pages: int, dtype: str | None = None, page
     if geometry is None:
         raise ValueError(f"a model of type {config.model_type} has K and V that fit no pool: "
                          "they are not all of one shape, or it has none")
-    from paged.transformers.trial import layout_of_config   # it needs all of the package
+    from paged.transformers.trial import layout_of_config  # it needs all of the package
     layout = layout_of_config(config)
     if isinstance(layout, str):
         raise ValueError(f"a model of type {config.model_type} has K and V that fit no pool: {layout}")

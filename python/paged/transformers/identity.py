@@ -18,8 +18,13 @@ import torch
 
 import paged
 from paged._engines import prefix_salt, refusal
-from paged.transformers.fingerprint import (adapters_digest, configuration, is_of_adapter, structure_digest,
-                                            weights_digest)
+from paged.transformers.fingerprint import (
+    adapters_digest,
+    configuration,
+    is_of_adapter,
+    structure_digest,
+    weights_digest,
+)
 from paged.transformers.trial import kv_digest
 
 __all__ = ["model_name", "model_salt", "note_loaded"]

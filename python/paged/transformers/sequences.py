@@ -165,8 +165,8 @@ class Sequences:
         if not plain:
             # Another mask may show every token.
             if any(self.n_trimmed):
-                raise ValueError(f"a mask of the caller's needs all tokens, but those before the window of {self.window} "
-                                 "were given back: use a PagedCache without a window")
+                raise ValueError(f"a mask of the caller's needs all tokens, but those before the window of "
+                                 f"{self.window} were given back: use a PagedCache without a window")
             self.window = None
             return
         size, kept = self.pool.page_size, self.window + self.slack - 1
@@ -249,9 +249,9 @@ class Sequences:
         cropped = self.padding.cropped(n_columns)
         for length, n_trimmed in zip(cropped.lengths, self.n_trimmed):
             if n_trimmed and self.window is not None and n_trimmed > length + 1 - self.window:
-                raise ValueError(f"cannot crop to {n_columns} columns: the window of {self.window} would begin at token "
-                                 f"{max(length + 1 - self.window, 0)}, and those before {n_trimmed} were given back; "
-                                 "use a PagedCache with more slack, or without a window")
+                raise ValueError(f"cannot crop to {n_columns} columns: the window of {self.window} would begin at "
+                                 f"token {max(length + 1 - self.window, 0)}, and those before {n_trimmed} were given "
+                                 "back; use a PagedCache with more slack, or without a window")
         self.step = None
         self.padding = cropped
         # The next tokens may be others.

@@ -38,7 +38,8 @@ class Switched:
     def suspended(cls, model: Any) -> Iterator[None]:
         """Let a model use the attention of before, although objects of this class live."""
         with cls._lock:
-            changed = [entry for entry in cls._models.get(model, (0, []))[1] if entry[0]._attn_implementation == "paged"]
+            changed = [entry for entry in cls._models.get(model, (0, []))[1]
+                       if entry[0]._attn_implementation == "paged"]
             for config, implementation in changed:
                 config._attn_implementation_internal = implementation
         cls._drain()

@@ -13,7 +13,10 @@ import torch
 from vllm.config import VllmConfig, get_current_vllm_config
 from vllm.v1.attention.backend import AttentionLayer, AttentionType, CommonAttentionMetadata, MultipleOf
 from vllm.v1.attention.backends.cpu_attn import (
-    CPUAttentionBackend, CPUAttentionBackendImpl, CPUAttentionMetadata, CPUAttentionMetadataBuilder,
+    CPUAttentionBackend,
+    CPUAttentionBackendImpl,
+    CPUAttentionMetadata,
+    CPUAttentionMetadataBuilder,
 )
 from vllm.v1.kv_cache_interface import KVCacheSpec
 
@@ -21,7 +24,6 @@ import paged
 from paged.vllm.arguments import CONNECTOR
 from paged.vllm.mods import Mods
 from paged.vllm.worker import Worker
-
 
 
 def is_configured(config: VllmConfig) -> bool:

@@ -88,8 +88,8 @@ class Handover:
     timeout
         Seconds until a sequence that nobody adopted comes back, and is erased.
 
-    Methods are called by vLLM's scheduler.  A thread erases what comes back, because the scheduler does nothing as long as
-    it has no requests.  All methods raise paged.GoneError if the daemon has ended.
+    Methods are called by vLLM's scheduler.  A thread erases what comes back, because the scheduler does nothing as long
+    as it has no requests.  All methods raise paged.GoneError if the daemon has ended.
     """
 
     def __init__(self, pool: paged.Pool, identity: Identity, *, engine_id: str | None = None, gives: bool = False,
@@ -201,8 +201,8 @@ class Handover:
         in_use
             Whether a sequence is the caller's already.
 
-        None if there is none that the request can use.  Raises paged.TimedOutError and paged.QuotaError if that is to be
-        asked again.  After any other outcome, the request's kv_transfer_params ask for nothing more.
+        None if there is none that the request can use.  Raises paged.TimedOutError and paged.QuotaError if that is to
+        be asked again.  After any other outcome, the request's kv_transfer_params ask for nothing more.
         """
         if not _has_ticket(request):
             return None

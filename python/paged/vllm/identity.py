@@ -11,14 +11,15 @@ import secrets
 from dataclasses import fields
 from typing import Any
 
-import paged
-from paged._engines import prefix_salt, without_names
-from paged.vllm.loaded import Loaded
 from vllm.config import LoadConfig, ModelConfig, VllmConfig
 from vllm.logger import init_logger
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.request import Request
+
+import paged
+from paged._engines import prefix_salt, without_names
+from paged.vllm.loaded import Loaded
 
 # vLLM configures the loggers below its own name.
 logger = init_logger(f"vllm.{__name__}")
@@ -169,7 +170,7 @@ class Identity:
         return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
 
     def digest(self, request: Request, n_tokens: int) -> str | None:
-        """Return a text that is equal for two requests, of any engines, if prefix() is; None if nothing expresses it."""
+        """Return a text that is equal for two requests, of any engines, if prefix() is; None if there is none."""
         extras = self._extras(request, n_tokens)
         if extras is None:
             return None

@@ -32,7 +32,8 @@ def geometry(cache: KVCacheConfig) -> Geometry:
 def tokens_seen(cache: KVCacheConfig) -> int | None:
     """Return how many tokens before its own a query sees at most; None: all.
 
-    That of a model whose layers all have one sliding window.  vLLM gives models with other layers too a spec without one.
+    That of a model whose layers all have one sliding window.  vLLM gives models with other layers too a spec without
+    one.
     """
     spec = cache.kv_cache_groups[0].kv_cache_spec
     return spec.sliding_window - 1 + spec.extra_retained_tokens if isinstance(spec, SlidingWindowSpec) else None

@@ -99,7 +99,8 @@ def test_assign_past_the_capacity_is_refused():
     written = []
     for attention in theirs, ours:
         cache = torch.zeros(1, 1, 16, 2)
-        arguments = torch.tensor([0]), torch.tensor([[0, 4]]), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), cache, cache
+        arguments = (torch.tensor([0]), torch.tensor([[0, 4]]), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), cache,
+                     cache)
         if attention is theirs:
             attention.assign(*arguments)
         else:
@@ -115,8 +116,8 @@ def test_assign_out_of_range_is_refused(position):
     _, ours = both(n_pages=4, n_rows=2, lengths=[4, 12])
     cache = torch.zeros(1, 1, 16, 2)
     with pytest.raises(IndexError, match=f"position {position} of row 0"):
-        ours.assign(torch.tensor([0]), torch.tensor([[position]]), torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2), cache,
-                    cache)
+        ours.assign(torch.tensor([0]), torch.tensor([[position]]), torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2),
+                    cache, cache)
     assert not cache.any()
 
 
@@ -197,7 +198,8 @@ def test_tables_take_memory_only_when_they_are_used():
     ours = Ours(n_pages, PAGE_SIZE, n_rows, device="cpu")
     ours.reserve(7, 40)
     cache = torch.zeros(1, 1, 16 * PAGE_SIZE, 2)
-    ours.assign(torch.tensor([7]), torch.arange(40)[None], torch.ones(1, 1, 40, 2), torch.ones(1, 1, 40, 2), cache, cache)
+    ours.assign(torch.tensor([7]), torch.arange(40)[None], torch.ones(1, 1, 40, 2), torch.ones(1, 1, 40, 2), cache,
+                cache)
     assert cache[..., 0].sum() == 40
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10  # KiB
 

@@ -16,13 +16,12 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.10")
 
+import mod_cases as listed  # noqa: E402
 import torch.nn.attention.flex_attention as torch_flex  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, noop_mask  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
-
-import mod_cases as listed  # noqa: E402
 
 import paged.torch  # noqa: E402
 from paged.torch import PagedAttention, UntranslatableError, flex_attention  # noqa: E402
@@ -234,7 +233,7 @@ def test_changed_lists_of_inference_mode_are_seen() -> None:
 
 
 def dense(block_mask: BlockMask, q_len: int, kv_len: int) -> Any:
-    """Keys that both the lists and the mask mod allow, as compiled flex_attention computes it: [B, H, q_len, kv_len]."""
+    """Keys that lists and mask mod both allow, as compiled flex_attention computes it: [B, H, q_len, kv_len]."""
     allowed = torch.zeros(*block_mask.kv_num_blocks.shape[:2], q_len, kv_len, dtype=torch.bool)
     q_block, kv_block = block_mask.BLOCK_SIZE
     modded = torch_flex.create_mask(block_mask.mask_mod, *allowed.shape, device="cpu")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paged.torch.PagedAttention compared with PyTorch's class: the same operations, the same state, lists, caches and errors."""
+"""paged.torch.PagedAttention compared with PyTorch's class: the same operations, state, lists, caches and errors."""
 import random
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies
+from paged_cases import causal, reserve_interleaved, window
 from torch.nn.attention.experimental._paged_attention import PagedAttention as Theirs
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, noop_mask
 
 from paged.torch.attention import PagedAttention as Ours
-from paged_cases import causal, reserve_interleaved, window
 
 
 def both(n_pages, page_size, n_rows):
@@ -191,7 +191,7 @@ def test_inference_mode():
         attention = Ours(8, 4, 2, device="cpu")
         attention.reserve(0, 8)
         table = attention.page_table
-        attention.physical_to_logical, attention.capacity
+        assert attention.physical_to_logical is not None and attention.capacity is not None
     attention.reserve(1, 8)
     assert table[1, :2].tolist() == [3, 2]
 
@@ -255,7 +255,7 @@ def test_assign_checks_in_the_order_of_pytorch():
     pair = both(8, 4, 2)
     reserve_interleaved(pair, [8, 8])
     rows, positions = torch.arange(2), torch.arange(3).expand(2, 3)
-    k, v, k_cache, v_cache = (torch.zeros(shape) for shape in ((2, 2, 3, 4), (2, 2, 3, 5), (1, 2, 32, 4), (1, 2, 32, 5)))
+    k, v, k_cache, v_cache = map(torch.zeros, ((2, 2, 3, 4), (2, 2, 3, 5), (1, 2, 32, 4), (1, 2, 32, 5)))
     wrong = [
         (rows, positions, k.clone().requires_grad_(), v, k_cache, v_cache),
         (torch.arange(1), positions, k, v, k_cache, v_cache),

@@ -4,11 +4,11 @@ import gc
 
 import pytest
 import torch
+from paged_cases import causal, reserve_interleaved, window
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention, noop_mask
 
 import paged
 from paged.torch.attention import PagedAttention as Ours
-from paged_cases import causal, reserve_interleaved, window
 
 
 def alibi(score, b, h, q_idx, kv_idx):
@@ -36,7 +36,8 @@ class Fixture:
         else:
             self.caches = tuple(torch.zeros(1, n_kv_heads, n_pages * self.page_size, size, dtype=dtype)
                                 for size in (dim, v_dim))
-        self.attention.assign(torch.arange(n_rows), torch.arange(length).expand(n_rows, -1), self.k, self.v, *self.caches)
+        positions = torch.arange(length).expand(n_rows, -1)
+        self.attention.assign(torch.arange(n_rows), positions, self.k, self.v, *self.caches)
 
     def paged(self, flex, q, mask_mod, score_mod, rows, kv_len=None):
         """Attention of some rows over the caches; kv_len as tensor."""
@@ -71,7 +72,8 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 # Each case takes seconds: the types with one pair of mods, the pairs with one type.
-CASES = [(dtype, window, alibi) for dtype in DTYPES] + [(torch.float32, causal, None), (torch.float32, noop_mask, alibi)]
+CASES = [*((dtype, window, alibi) for dtype in DTYPES), (torch.float32, causal, None),
+         (torch.float32, noop_mask, alibi)]
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -224,7 +226,7 @@ def test_a_pool_is_shared_with_other_sequences(pool):
     assert pool.counts().n_free == 64
     attention.close()
     with pytest.raises(paged.StaleError):
-        attention.capacity
+        _ = attention.capacity
 
 
 def test_attention_over_the_pages_of_a_daemon(daemon, worker):

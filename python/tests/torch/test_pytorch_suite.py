@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own tests of PagedAttention, unchanged, on paged.torch's class.
 
-They are in no package: PAGED_PYTORCH_TESTS names the directory test/inductor of PyTorch's sources, of the version that is
-installed.  They need expecttest and psutil; without psutil they skip themselves.
+They are in no package: PAGED_PYTORCH_TESTS names the directory test/inductor of PyTorch's sources, of the version that
+is installed.  They need expecttest and psutil; without psutil they skip themselves.
 """
 import os
 import re

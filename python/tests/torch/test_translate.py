@@ -20,7 +20,20 @@ torch = pytest.importorskip("torch", minversion="2.10")
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from mod_cases import (  # noqa: E402
-    MASKS, N_B, N_H, N_Q, SCORES, Function, SoftCap, by_all, by_q_kv, causal, conditions, dilated_by, document, floats,
+    MASKS,
+    N_B,
+    N_H,
+    N_Q,
+    SCORES,
+    Function,
+    SoftCap,
+    by_all,
+    by_q_kv,
+    causal,
+    conditions,
+    dilated_by,
+    document,
+    floats,
 )
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex  # noqa: E402
 from torch.nn.attention.flex_attention import and_masks  # noqa: E402
@@ -433,7 +446,7 @@ module = types.ModuleType("module_of_test_translate")
 
 
 def by_getattr(score, b, h, q_idx, kv_idx):
-    return score * getattr(Configuration, "cap")
+    return score * getattr(Configuration, "cap")  # noqa: B009
 
 
 def by_globals(score, b, h, q_idx, kv_idx):
@@ -530,14 +543,14 @@ def test_what_changes_from_call_to_call_is_refused() -> None:
             random.random, time.perf_counter, lambda: calls.append(0) or len(calls), lambda: float(numpy.random.rand()),
             lambda: torch.from_numpy(numpy.random.rand(16)).float()[3]):
         with pytest.raises(UntranslatableError, match="random numbers, the time or a counter"):
-            translate(lambda s, b, h, q, kv: s + change(), "score")
+            translate(lambda s, b, h, q, kv: s + change(), "score")  # noqa: B023
     table = torch.zeros(8)
     for draw in (
             lambda: torch.rand(()), lambda: torch.randn(8)[3], lambda: torch.randperm(8)[0],
             lambda: torch.zeros(8).uniform_()[1], lambda: torch.rand_like(table)[2],
             lambda: torch.bernoulli(torch.full((8,), 0.5))[1]):
         with pytest.raises(UntranslatableError, match="draws no random numbers"):
-            translate(lambda s, b, h, q, kv: s + draw(), "score")
+            translate(lambda s, b, h, q, kv: s + draw(), "score")  # noqa: B023
     with pytest.raises(UntranslatableError, match="no defined contents"):
         translate(lambda s, b, h, q, kv: s + torch.empty(8)[3], "score")
 

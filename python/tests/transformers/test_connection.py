@@ -94,8 +94,8 @@ def test_a_pool_of_another_model(start_daemon, model, tmp_path):
             with enabled(given, **settings), pytest.warns(RuntimeWarning) as caught:
                 assert torch.equal(generate(loaded, tokens), expected)
             assert [str(warning.message).split(": use another")[0] for warning in caught] == [
-                "LlamaForCausalLM: transformers' own cache is used: pool test is for the model tiny-instruct@1, not for "
-                f"{tmp_path / 'tiny'}"]
+                "LlamaForCausalLM: transformers' own cache is used: pool test is for the model tiny-instruct@1, not "
+                f"for {tmp_path / 'tiny'}"]
         assert pool.counts().n_cached == 0
         # With a salt, the program says what its weights are.
         with enabled(pool, salt=paged.salt("mine")):
@@ -108,7 +108,7 @@ def test_no_daemon(model, tmp_path):
     tokens = random_tokens(1, 20)
     answers = generate(model, tokens)
     with enabled(runtime_dir=str(tmp_path)), pytest.warns(RuntimeWarning) as caught:
-        for attempt in range(2):
+        for _ in range(2):
             assert torch.equal(generate(model, tokens), answers)
     assert [str(warning.message) for warning in caught] == [
         f"LlamaForCausalLM: transformers' own cache is used: no daemon at {tmp_path}: is pagedd running? Start it "

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from daemon_process import Daemon
 
 ROOT = Path(__file__).parents[3]

@@ -34,7 +34,7 @@ def test_tokens_are_those_of_transformers_own_cache(model, pool, mode):
     tokens = random_tokens(2, 37)
     answers = generate(model, tokens, **MODES[mode])
     with enabled(pool):
-        for attempt in ("cold", "warm"):
+        for _ in ("cold", "warm"):
             with Computed(model) as computed:
                 assert torch.equal(generate(model, tokens, **MODES[mode]), answers)
             check_empty(pool)
@@ -51,7 +51,7 @@ def test_assisted_decoding(model, pool, mode):
         arguments["assistant_model"] = make_model("llama", seed=3)
     answers = generate(model, tokens, **arguments)
     with enabled(pool):
-        for attempt in ("cold", "warm"):
+        for _ in ("cold", "warm"):
             assert torch.equal(generate(model, tokens, **arguments), answers)
             check_empty(pool)
         with Computed(model) as computed:
@@ -273,7 +273,7 @@ def test_misfits(model, settings, reason):
     answers = generate(model, tokens)
     with paged.embedded(pool_settings(model, **settings), threads=1, run="own") as client:
         with enabled(client.pool("test")), pytest.warns(RuntimeWarning) as caught:
-            for attempt in range(2):
+            for _ in range(2):
                 assert torch.equal(generate(model, tokens), answers)
         assert client.pool("test").counts().n_cached == 0
     assert [str(warning.message) for warning in caught] == [
@@ -282,7 +282,7 @@ def test_misfits(model, settings, reason):
 
 def test_enable_twice_and_disable(model, pool):
     original = type(model).generate, type(model)._sample
-    for attempt in range(2):
+    for _ in range(2):
         enable(pool)
         enable(pool)
         assert type(model)._sample is not original[1]

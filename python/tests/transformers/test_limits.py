@@ -13,7 +13,15 @@ pytest.importorskip("transformers")
 
 import torch
 from model_cases import (
-    PAGE_SIZE, attention, check_empty, expected, make_model, pool_for, pool_settings, random_tokens, run,
+    PAGE_SIZE,
+    attention,
+    check_empty,
+    expected,
+    make_model,
+    pool_for,
+    pool_settings,
+    random_tokens,
+    run,
 )
 
 import paged

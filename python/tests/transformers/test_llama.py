@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 import torch
-from daemon_process import Daemon
 
 import paged
+from daemon_process import Daemon
 from paged._engines import prefix_salt
 
 transformers = pytest.importorskip("transformers")

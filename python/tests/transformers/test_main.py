@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from model_cases import make_model, pool_settings
+
 from paged.transformers.__main__ import _count_own, _parse
 from paged.transformers.geometry import pool_section
 
@@ -52,7 +53,7 @@ def test_an_unmodified_program(directory, start_daemon):
     daemon = start_daemon(pool_section({**pool_settings(model), "v_dim": 16}, "tiny@1"))
     own = run(["program.py", "tiny"], directory)
     assert own.returncode == 0, own.stderr
-    for attempt in range(2):
+    for _ in range(2):
         result = run_paged(["program.py", "tiny"], directory, PAGED_RUNTIME_DIR=str(daemon.runtime_dir))
         assert (result.returncode, result.stdout) == (0, own.stdout), result.stderr
         with daemon.connect() as client:
@@ -84,7 +85,8 @@ ENDS = {
     "error": "def f():\n    {}['x']\n\ntry:\n    f()\nexcept KeyError as e:\n    raise ValueError('wrong') from e",
     "syntax": "def f(:",
     # Where the tests run in the background of a shell, SIGINT is ignored.
-    "interrupt": "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)",
+    "interrupt": "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                 "os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)",
 }
 
 

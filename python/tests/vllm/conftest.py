@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from engine import Engine
+
 from paged.vllm.arguments import arguments
 
 # Where vLLM is not installed, "import vllm" would find this directory, as a namespace package.
@@ -52,9 +52,10 @@ def model_directory(path: Path, **config: Any) -> Path:
 def vllm_config(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """A function that returns vLLM's configuration of an engine, with the given arguments of EngineArgs."""
     pytest.importorskip("vllm")
-    import paged.vllm
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import EngineArgs
+
+    import paged.vllm
 
     def make(connector: bool, **arguments: Any) -> Any:
         directory = str(model_directory(tmp_path / "model"))

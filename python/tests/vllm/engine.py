@@ -92,7 +92,8 @@ class Engine:
         """Return a mapping.
 
         tokens: [[ids of an output, ...] of a prompt, ...].  cached: of each prompt, how many tokens vLLM did not
-        compute.  transfers: kv_transfer_params of each output.  seconds: of generate().  preemptions: until now, or None if the engine does not count them.
+        compute.  transfers: kv_transfer_params of each output.  seconds: of generate().  preemptions: until now, or
+        None if the engine does not count them.
         """
         return self.receive()
 

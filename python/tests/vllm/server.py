@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import install_plugin, kill_group
+
 from paged.vllm.arguments import command_line
 
 WAIT_S = 1800

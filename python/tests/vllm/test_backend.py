@@ -15,7 +15,9 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.attention.chunked_local_attention import create_chunked_local_attention_backend
 from vllm.v1.attention.backend import AttentionType, CommonAttentionMetadata
 from vllm.v1.attention.backends.cpu_attn import (
-    CPUAttentionBackend, CPUAttentionBackendImpl, CPUAttentionMetadataBuilder,
+    CPUAttentionBackend,
+    CPUAttentionBackendImpl,
+    CPUAttentionMetadataBuilder,
 )
 from vllm.v1.kv_cache_interface import EncoderOnlyAttentionSpec, FullAttentionSpec
 
@@ -351,8 +353,8 @@ def test_chunks(scene):
     assert (out.double() - reference(q, k, v, scene.dim ** -0.5)).abs().max() <= TOLERANCE[scene.dtype]
     scene.worker.end_step()
     common, (q, k, v), *_ = prefill(scene, 80)
-    with pytest.raises(RuntimeError, match="a layer's rows are not those of the step: 3 rows, among them sequence .* "
-                                           "with 32 new tokens of 32, instead of 1 rows, among them sequence .* with 80"):
+    with pytest.raises(RuntimeError, match="a layer's rows are not those of the step: 3 rows, among them sequence "
+                                           ".* with 32 new tokens of 32, instead of 1 rows, among them sequence .* 80"):
         scene.paged.attend(0, common, builder.build(0, common), q, k, v)
 
 

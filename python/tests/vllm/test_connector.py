@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("vllm")
 
 import torch
+from scheduling import cache_config, engine_config, pool_configuration, write_model
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MLAAttentionSpec
 
 import paged
-from scheduling import cache_config, engine_config, pool_configuration, write_model
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from server import Server, completion, post
+
 from conftest import pool_configuration
 from paged.vllm.arguments import arguments
-from server import Server, completion, post
 
 PAGE = 32
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,

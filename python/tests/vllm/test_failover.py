@@ -18,9 +18,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from scheduling import PAGE, Engine, answer, engine_config, pool_configuration, write_model
+
 from conftest import model_directory
 from paged.vllm.arguments import arguments
-from scheduling import PAGE, Engine, answer, engine_config, pool_configuration, write_model
 
 LONG = 6000
 

@@ -43,7 +43,8 @@ def model(vllm_config):
     def make(dtype, *kinds, shared=False):
         config = vllm_config(True, dtype=str(dtype).removeprefix("torch."))
         with set_current_vllm_config(config):
-            layers = [Attention(8, 64, 0.125, 2, cache_config=config.cache_config, prefix=LAYER.format(i), **KINDS[kind])
+            layers = [Attention(8, 64, 0.125, 2, cache_config=config.cache_config, prefix=LAYER.format(i),
+                                **KINDS[kind])
                       for i, kind in enumerate(kinds)]
             workers.append(Worker([layer.layer_name for layer in layers], 10, 4))
             if shared:
@@ -72,7 +73,8 @@ def test_small_steps(model):
     worker.examine(runner, geometry, torch.float32)
 
 
-@pytest.mark.parametrize("name, value", [("sliding_window", 5), ("logits_soft_cap", 0.5), ("alibi_slopes", torch.ones(8))])
+@pytest.mark.parametrize("name, value", [("sliding_window", 5), ("logits_soft_cap", 0.5),
+                                         ("alibi_slopes", torch.ones(8))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_other_attention(model, dtype, name, value):
     """vLLM's own implementation of a layer would do something that the pool does not know of."""

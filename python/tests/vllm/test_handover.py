@@ -16,10 +16,20 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from paged.vllm.handover import Ticket
 from scheduling import (
-    PAGE, Engine, answer, assert_idle, engine_config, image, pool_configuration, prompt, report, write_model,
+    PAGE,
+    Engine,
+    answer,
+    assert_idle,
+    engine_config,
+    image,
+    pool_configuration,
+    prompt,
+    report,
+    write_model,
 )
+
+from paged.vllm.handover import Ticket
 
 # What vLLM's proxies send to the engine that computes the prompt.
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,

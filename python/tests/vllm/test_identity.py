@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("vllm")
 
 import torch
+from scheduling import answer, assert_idle, contents, image, prompt, report, write_model
 from vllm.config import set_current_vllm_config
 from vllm.config.multimodal import MultiModalConfig
 from vllm.engine.arg_utils import EngineArgs
@@ -22,7 +23,6 @@ import paged
 from paged._engines import prefix_salt
 from paged.vllm.identity import Identity, changes_to_model, media_settings, model_name
 from paged.vllm.loaded import Loaded, loaded
-from scheduling import answer, assert_idle, contents, image, prompt, report, write_model
 
 POOL = {"name": "test", "n_layers": 1, "n_kv_heads": 1, "k_dim": 4, "dtype": "f32", "n_pages": 8}
 
@@ -225,7 +225,8 @@ def test_weights():
 # The tenant's salt
 
 
-@pytest.mark.parametrize("salt", ["a\0b", "\0", "half \ud800 of a pair", "\u0301\u200d\U0001f600", "x" * 100000, "\n\x1b[2J"])
+@pytest.mark.parametrize("salt", ["a\0b", "\0", "half \ud800 of a pair", "\u0301\u200d\U0001f600", "x" * 100000,
+                                  "\n\x1b[2J"])
 def test_odd_salts(start_scheduler, salt):
     """Each is a salt like another: equal ones share, and nothing else does."""
     engine = start_scheduler()
@@ -250,7 +251,8 @@ def test_ordinary_salts_are_those_of_other_engines():
         pool = client.pool("test")
         for tenant in "", "tenant", "\u00e9\u4e2d\U0001f600":
             request = types.SimpleNamespace(lora_request=None, cache_salt=tenant or None)
-            assert Identity(pool, "weights", "", "", False)._salt(request) == prefix_salt(pool, "weights", tenant=tenant)
+            salt = Identity(pool, "weights", "", "", False)._salt(request)
+            assert salt == prefix_salt(pool, "weights", tenant=tenant)
 
 
 # Adapters

@@ -11,7 +11,11 @@ pytest.importorskip("vllm")
 
 import torch
 from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheLayout, KVCacheTensor,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheLayout,
+    KVCacheTensor,
 )
 from vllm.v1.worker.utils import allocate_kv_cache
 

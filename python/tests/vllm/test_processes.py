@@ -19,8 +19,8 @@ MODEL = os.environ.get("PAGED_HF_MODEL")
 pytestmark = pytest.mark.skipif(not MODEL, reason="PAGED_HF_MODEL is not set")
 GOLDEN = Path(os.environ.get("PAGED_SRCDIR", Path(__file__).parents[3])) / "tests" / "golden" / "llama"
 PAGE = 16
-POOL = """
-pool smol {
+POOL = f"""
+pool smol {{
     layers = 30
     kv-heads = 3
     head-dim = 64
@@ -28,9 +28,9 @@ pool smol {
     page-size = 16
     pages = 400
     max-length = 2048
-    model = "%s"
-}
-""" % Path(MODEL).name
+    model = "{Path(MODEL or "").name}"
+}}
+"""
 WAIT_S = 300
 
 
@@ -129,9 +129,10 @@ def more_kinds_of_requests(engine, cases):
 def transformers_answer(pool, prompt, n_tokens):
     """Return what transformers generates on the pool, and how many tokens of the prompt it found there."""
     import torch
+    from transformers import AutoModelForCausalLM
+
     from paged._engines import prefix_salt
     from paged.transformers import PagedCache
-    from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     model.set_attn_implementation("paged")

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from paged.vllm.request_sequences import COMING_PAGES
 from scheduling import PAGE, answer, assert_idle, prompt, report
+
+from paged.vllm.request_sequences import COMING_PAGES
 
 
 def test_request_is_a_sequence(start_scheduler):

@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from server import Server
+
 from conftest import pool_configuration, small_weights
 from paged.vllm.arguments import arguments
-from server import Server
 
 N_TOKENS = 150
 PROMPTS = [random.Random(seed).choices(range(3, 128), k=20) * 5 for seed in range(8)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines on one pool share if they compute a model alike, and only then: Phi-3 with LongRoPE, changed in several ways."""
+"""Engines on one pool share if they compute a model alike, and only then: Phi-3 with LongRoPE, changed in many ways."""
 from __future__ import annotations
 
 import random
@@ -43,8 +43,9 @@ def write_phi(path: Path) -> Path:
     torch.manual_seed(1)
     config = transformers.Phi3Config(
         hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=128, max_position_embeddings=1024, original_max_position_embeddings=128, pad_token_id=0, bos_token_id=1,
-        eos_token_id=2, architectures=["Phi3ForCausalLM"], tie_word_embeddings=False, initializer_range=0.3,
+        vocab_size=128, max_position_embeddings=1024, original_max_position_embeddings=128, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, architectures=["Phi3ForCausalLM"], tie_word_embeddings=False,
+        initializer_range=0.3,
         rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 16,
                          "long_factor": [4.0] * 16, "original_max_position_embeddings": 128})
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(path)

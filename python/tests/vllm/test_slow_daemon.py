@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from scheduling import answer, assert_idle, prompt, report
+
 import paged
 from conftest import pool_configuration
-from scheduling import answer, assert_idle, prompt, report
 
 # How long a call waits for an answer; tests without a model set the second.
 TIMEOUT_S = 5.0

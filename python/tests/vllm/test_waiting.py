@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from paged.vllm import connector
 from scheduling import Engine, answer, assert_idle, engine_config, pool_configuration, prompt, write_model
+
+from paged.vllm import connector
 
 WAIT_S = 300
 TENANT = f"tenant team {{ allow-user = {os.getuid()} limit test = %s }}\n"

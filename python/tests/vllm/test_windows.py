@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from conftest import model_directory
 from scheduling import PAGE, answer, assert_idle, prompt, report
+
+from conftest import model_directory
 
 WINDOW = 40
 STEP = 32

@@ -38,14 +38,15 @@ SPECIAL: dict[str, dict[str, Any]] = {
         {"attention": {"n_heads_in_group": n, "no_op": False, "replace_with_linear": False},
          "ffn": {"ffn_mult": 0.75, "no_op": False, "replace_with_linear": False}} for n in (2, 2, 4, 1)]},
     "MiMoV2FlashForCausalLM": {
-        **LLAMA, "model_type": "mimo_v2_flash", "head_dim": 64, "v_head_dim": 32, "swa_head_dim": 64, "swa_v_head_dim": 32,
-        "swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "sliding_window_size": 12, "sliding_window": 12,
-        "attention_chunk_size": 12, "hybrid_layer_pattern": [0, 1, 1, 0], "moe_layer_freq": [0, 0, 0, 0],
+        **LLAMA, "model_type": "mimo_v2_flash", "head_dim": 64, "v_head_dim": 32, "swa_head_dim": 64,
+        "swa_v_head_dim": 32, "swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "sliding_window_size": 12,
+        "sliding_window": 12, "attention_chunk_size": 12, "hybrid_layer_pattern": [0, 1, 1, 0],
+        "moe_layer_freq": [0, 0, 0, 0],
         "add_swa_attention_sink_bias": True, "add_full_attention_sink_bias": False, "swa_rope_theta": 10000.0,
         "partial_rotary_factor": 0.5, "layernorm_epsilon": 1e-5, "attention_bias": False, "n_routed_experts": 4,
         "n_shared_experts": None, "moe_intermediate_size": 96, "num_experts_per_tok": 2, "scoring_func": "sigmoid",
-        "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "attention_value_scale": 0.707,
-        "routed_scaling_factor": None},
+        "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+        "attention_value_scale": 0.707, "routed_scaling_factor": None},
     "Phi3ForCausalLM": {
         **LLAMA, "model_type": "phi3", "num_key_value_heads": 2, "original_max_position_embeddings": 64,
         "pad_token_id": 0, "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 16, "long_factor": [4.0] * 16}},
@@ -64,7 +65,7 @@ def small_config(architecture: str) -> dict[str, Any]:
     names = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     model_types = [kind for kind, name in names.items() if name == architecture]
     # That of the text part, where a class has two.
-    model_type = next((kind for kind in model_types if kind.endswith("_text")), *model_types[:1]) if model_types else None
+    model_type = next((kind for kind in model_types if kind.endswith("_text")), next(iter(model_types), None))
     if model_type is None:
         raise LookupError("the installed transformers has no configuration for it")
     import transformers

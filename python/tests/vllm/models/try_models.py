@@ -84,11 +84,12 @@ def _try_pool(directory: Path, model: Path, prompts: list[list[int]], own: Any, 
 
 def _generate(model: Path, prompts: list[list[int]], keywords: dict[str, Any]) -> tuple[Any, Any]:
     """Return (tokens, number of cached tokens) of the prompts, twice, and the geometry of the first layer."""
-    from paged._engines import Geometry
     from vllm import LLM, SamplingParams
     from vllm.distributed.kv_transfer.kv_transfer_state import ensure_kv_transfer_shutdown
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
     from vllm.model_executor.layers.attention import Attention
+
+    from paged._engines import Geometry
 
     defaults = {"model": str(model), "load_format": "dummy", "skip_tokenizer_init": True, "enforce_eager": True,
                 "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 256,
@@ -169,11 +170,11 @@ def main() -> int:
                        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"})
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
     import vllm  # noqa: F401
+    from small_configs import register_configurations
     from vllm import LLM  # noqa: F401
     from vllm.model_executor.models import registry
 
     import paged.vllm
-    from small_configs import register_configurations
     paged.vllm.register()
     register_configurations()
     _strengthen_weights()
