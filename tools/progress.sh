@@ -7,6 +7,8 @@
 #
 # progress_format is printf's, if these lines do not begin and end as lines do.  PAGED_PROGRESS_S is another number of
 # seconds, for tests.
+
+# shellcheck shell=sh
 progress_pid=
 progress_format='%s\n'
 

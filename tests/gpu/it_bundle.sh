@@ -232,7 +232,7 @@ light_steps()
 {
 	driver_install && tools_make && on_fake_gpu "$bundle/run" light "$directory/light" machine conformance bench opt-in \
 		pool sanitize >"$directory/said" && cat "$directory/said" &&
-		[ "$(ls -A "$directory/light" | tr '\n' ' ')" = "bench.jsonl opt-in.jsonl results.tar.gz steps.txt " ] &&
+		[ "$(find "$directory/light" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' ')" = "bench.jsonl opt-in.jsonl results.tar.gz steps.txt " ] &&
 		[ "$(archive_files light)" = "bench.jsonl conformance.tap conformance.txt errors.txt machine.txt opt-in.jsonl \
 sanitize.txt steps.txt tests.tap " ] || return 1
 	for file in bench.jsonl opt-in.jsonl steps.txt; do
@@ -281,7 +281,7 @@ opt_in_that_passed()
 defaults_apart()
 {
 	for program in it_cuda_batch it_cuda_prefill it_cuda_graph_attention; do
-		bare PAGED_TEST_OPT_IN=none "$bundle/run" $program --list >"$directory/names" &&
+		bare PAGED_TEST_OPT_IN=none "$bundle/run" "$program" --list >"$directory/names" &&
 			grep . "$directory/names" && ! grep -E '_by_|overlapping|_on_request' "$directory/names" || return 1
 	done
 }
@@ -315,7 +315,8 @@ task_of()
 
 wait_for_line()
 {
-	while ! grep -qs "$1" $2; do # a pattern
+	# shellcheck disable=SC2086 # a pattern of file names
+	while ! grep -qs "$1" $2; do
 		kill -0 "$3" || return 1
 		sleep 0.1
 	done
@@ -328,7 +329,7 @@ begin_graph()
 	on_fake_gpu sh -c 'echo $$ >"$1" && exec "$2" light "$3" machine graph' sh "$directory/pid" "$bundle/run" \
 		"$directory/$1" >"$directory/said" &
 	run=$!
-	wait_for_line '^# it_cuda_graph' "$directory/tmp.*/results/tests.tap" $run || return 1
+	wait_for_line '^# it_cuda_graph' "$directory/tmp.*/results/tests.tap" "$run" || return 1
 	pid=$(cat "$directory/pid")
 	task=$(task_of "$pid")
 	[ -n "$task" ]
@@ -354,7 +355,7 @@ interrupted()
 {
 	begin_graph interrupted || return 1
 	kill "$pid"
-	wait $run
+	wait "$run"
 	[ $? -eq 130 ] || return 1
 	ends "$task"
 	result_of interrupted tests.tap | grep '^# it_cuda_graph' && ! result_of interrupted steps.txt | grep '^graph: '
@@ -394,7 +395,7 @@ conformance_says()
 	code=$?
 	mv -f "$directory/conformance" "$bundle/tests/gpu/conformance"
 	cat "$directory/said"
-	return $code
+	return "$code"
 }
 
 # Tests of kernels say nothing new if the instructions that they use are wrong; times do.

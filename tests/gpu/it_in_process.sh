@@ -17,9 +17,9 @@ launched_by()
 	PAGED_FAKE_CUDA_LOG=$directory/calls LD_LIBRARY_PATH=$PAGED_BUILDDIR/tests/fake-cuda/.libs PAGED_CACHE_DIR='' \
 		"$@" >"$directory/text" &
 	pid=$!
-	wait $pid || return 1
+	wait "$pid" || return 1
 	cat "$directory/text"
-	awk -v pid=$pid '$2 == "cuLaunchKernel" { n++; others += $1 != pid } END { exit n == 0 || others != 0 }' \
+	awk -v pid="$pid" '$2 == "cuLaunchKernel" { n++; others += $1 != pid } END { exit n == 0 || others != 0 }' \
 		"$directory/calls"
 }
 

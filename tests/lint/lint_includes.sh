@@ -41,9 +41,12 @@ allow daemon "$(under daemon)" common/ proto/ kernels/ core/ daemon/
 allow client "$(under client)" common/ proto/ kernels/ core/ client/
 # Inside the client: api -> owner; cuda implements api's compute_ops.h, and sees only what that needs.
 below="common/ proto/ kernels/ client/pagedclient.h client/params.h client/owner/"
-allow client/owner "$(under client/owner)" $below core/
-allow client/api "$(under client/api)" $below client/api/
-allow client/cuda "$(under client/cuda)" $below client/api/compute_ops.h client/api/objects.h client/api/mark.h client/cuda/
+# shellcheck disable=SC2086 # a list of words
+{
+	allow client/owner "$(under client/owner)" $below core/
+	allow client/api "$(under client/api)" $below client/api/
+	allow client/cuda "$(under client/cuda)" $below client/api/compute_ops.h client/api/objects.h client/api/mark.h client/cuda/
+}
 allow pagedctl "$(under pagedctl)" client/pagedclient.h pagedctl/
 allow events "$(under events)" events/
 allow examples "$(under examples)" client/pagedclient.h examples/

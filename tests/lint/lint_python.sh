@@ -32,7 +32,7 @@ python3 "$PAGED_SRCDIR/bench/peers/peer_table.py" "$directory/paged.json" "$dire
 	[ "$(wc -l <"$directory/table")" -eq 3 ]
 result $? "results of ours and of peers make one table"
 # Also where there is a torch: no device is visible to it.
-CUDA_VISIBLE_DEVICES= python3 "$PAGED_SRCDIR/bench/peers/gpu_torch.py" >"$directory/none" 2>&1 &&
+CUDA_VISIBLE_DEVICES='' python3 "$PAGED_SRCDIR/bench/peers/gpu_torch.py" >"$directory/none" 2>&1 &&
 	grep -q '"name": "all".*"skipped"' "$directory/none"
 result $? "without a GPU gpu_torch.py says so"
 for peer in torch vllm; do

@@ -43,9 +43,9 @@ names=$(for deb in $debs; do dpkg-deb -f "$deb" Package; done)
 
 clean()
 {
-	lintian --allow-root --display-info "$packages"/*.changes >lintian 2>&1
-	cat lintian
-	[ ! -s lintian ]
+	lintian --allow-root --display-info "$packages"/*.changes >lintian.log 2>&1
+	cat lintian.log
+	[ ! -s lintian.log ]
 }
 try_with lintian "lintian finds nothing" clean
 version()

@@ -2,6 +2,8 @@
 # tap.sh - what scripts that are tests source: a directory that goes with them, and lines of TAP
 #
 # Output of a test's command is expected in $directory/output, and shown if it fails.
+
+# shellcheck shell=sh
 # Clients wait long on a busy machine.
 export PAGED_TIMEOUT_MS="${PAGED_TIMEOUT_MS-300000}"
 directory=$(mktemp -d "/tmp/${0##*/}.XXXXXX") || exit 99

@@ -7,6 +7,7 @@ trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null; rm -rf "$directory"' EXIT
 
 # The directories that configure was given; later ones are derived from earlier ones.
 root=$directory/root
+# shellcheck disable=SC2034 # for docdir, below
 PACKAGE_TARNAME=paged
 for name in prefix exec_prefix datarootdir datadir bindir sbindir libdir includedir mandir docdir sysconfdir \
 	localstatedir runstatedir bashcompletiondir zshcompletiondir; do

@@ -61,7 +61,7 @@ ends()
 		! grep -q work lines || break
 		sleep 0.1
 	done
-	kill -9 $tool
+	kill -9 "$tool"
 	kill "$(cat sleeper)"
 	# Its only child left is the one that prints lines; that ends after the next second.
 	for _ in $(seq 1200); do

@@ -60,7 +60,7 @@ events()
 	kill "$events" && wait "$events" && grep -q attached "$directory/events"
 	result=$?
 	kill "$daemon" && wait "$daemon"
-	return $result
+	return "$result"
 }
 if [ -x "$PAGED_BUILDDIR/events/paged-events" ]; then
 	try "paged-events works under the filters of its unit" events
