@@ -152,20 +152,20 @@ warp_scan(plan_sums sums)
 SIMT_FUNCTION plan_sums
 block_scan(plan_shared &shared, const plan_sums &own)
 {
-	plan_sums upto = warp_scan(own), before;
+	plan_sums through = warp_scan(own), before;
 
 	if (simt_lane() == 31)
-		shared.warp[simt_warp()] = upto;
+		shared.warp[simt_warp()] = through;
 	simt_sync();
 	before = shared.total;
 	for (uint32_t w = 0; w < simt_warp(); w++)
 		before = sums_add(before, shared.warp[w]);
-	upto = sums_add(before, upto);
+	through = sums_add(before, through);
 	/* Get the exclusive sums from the previous lane: subtracting `own` would be wrong if a sum is saturated. */
-	plan_sums left = warp_sums_of(upto, (int)(simt_lane() + 31) % 32);
+	plan_sums left = warp_sums_of(through, (int)(simt_lane() + 31) % 32);
 	simt_sync();
 	if (simt_thread() == simt_n_threads() - 1)
-		shared.total = upto;
+		shared.total = through;
 	simt_sync();
 	return simt_lane() == 0 ? before : left;
 }
