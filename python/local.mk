@@ -183,7 +183,7 @@ EXTRA_DIST += %D%/README.md
 EXTRA_DIST += %D%/pyproject.toml
 EXTRA_DIST += %D%/setup.py
 EXTRA_DIST += %D%/tests/requirements.txt
-EXTRA_DIST += %D%/tests/requirements-mypy.txt
+EXTRA_DIST += %D%/tests/requirements-lint.txt
 EXTRA_DIST += %D%/tests/requirements-vllm.txt
 
 # transformers: pages of other engines, the demonstration

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "python" / "README.md", ROOT / "docs" / "PYTHON.md",
              ROOT / "docs" / "TRANSFORMERS.md"]
 # mypy may run in another environment than the one that it checks.
-MYPY = os.environ.get("PAGED_MYPY") or shutil.which("mypy")
+MYPY = next(ROOT.glob("environments/requirements-lint-*/bin/mypy"), None) or shutil.which("mypy")
 # Errors of installed packages are not shown to their users.  PyTorch documents names that it does not export by mypy's
 # rules (torch.from_dlpack), and transformers' types refuse its own model.generate().
 CONFIGURATION = """
@@ -31,7 +31,7 @@ follow_imports = skip
 
 pytest.importorskip("torch", minversion="2.10")
 if MYPY is None:
-    pytest.skip("no mypy; tools/check --python fetches it", allow_module_level=True)
+    pytest.skip("no mypy: tools/environment python/tests/requirements-lint.txt", allow_module_level=True)
 if not DOCUMENTS[-1].exists():
     pytest.skip("the documentation is not in this tree", allow_module_level=True)
 

@@ -44,7 +44,7 @@ says()
 }
 try "tools/install-packages" says "slow step" apt-get install-packages build
 try "tools/fetch-model" says "" python3 fetch-model
-try "tools/environment" says "" slow environment "$PAGED_SRCDIR/python/tests/requirements-mypy.txt"
+try "tools/environment" says "" slow environment "$PAGED_SRCDIR/python/tests/requirements-lint.txt"
 try "tools/wheel" says "slow step" apt-get wheel --no-install
 try "tools/deb" says "slow step" dpkg-buildpackage deb --no-install
 try "tools/quickstart" says "slow step" make quickstart
