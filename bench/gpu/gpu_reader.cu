@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/gpu/gpu_reader.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/simt/simt.h"
 /* paged-bench also measures copy_pages alone, which the library does not export.  The fake driver has it already. */
 #ifdef __CUDACC__
 #include "kernels/cuda/pages.cu"

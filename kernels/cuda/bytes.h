@@ -10,7 +10,7 @@
 #define PAGED_KERNELS_CUDA_BYTES_H
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/simt/simt.h"
 
 /* Selectors of simt_permute() that put a pair's bytes into the high (tops) or low (ends) bytes of the two halves. */
 template <uint32_t STEP>

@@ -9,7 +9,7 @@
 #define PAGED_KERNELS_CUDA_ELEMENTS_H
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/simt/simt.h"
 
 template <class T>
 SIMT_FUNCTION T *

@@ -96,7 +96,7 @@ jit_files_open(struct jit_files *jit_files, const struct cuda_jit_params *params
 	jit_files->names = calloc(n, sizeof(jit_files->names[0]));
 	jit_files->texts = calloc(n, sizeof(jit_files->texts[0]));
 	/* NVRTC has no stdint.h; simt.h defines the integer types, so it is included first. */
-	if (asprintf(&jit_files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0)
+	if (asprintf(&jit_files->main, "#include \"kernels/cuda/simt/simt.h\"\n#include \"%s\"\n", main) < 0)
 		jit_files->main = NULL;
 	if (jit_files->names == NULL || jit_files->texts == NULL || jit_files->main == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to compile %s", main);

@@ -53,11 +53,11 @@ GPU_HEADER_FILES = \
 	%D%/elements.h \
 	%D%/kernels.h \
 	%D%/plan_lookup.h \
-	%D%/simt.h \
-	%D%/simt_barrier.h \
-	%D%/simt_device.h \
-	%D%/simt_fp8.h \
-	%D%/simt_wgmma.h \
+	%D%/simt/simt.h \
+	%D%/simt/simt_barrier.h \
+	%D%/simt/simt_device.h \
+	%D%/simt/simt_fp8.h \
+	%D%/simt/simt_wgmma.h \
 	%D%/softmax.h
 GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
 # Kernels of instructions that sm_90 and later have

@@ -15,7 +15,7 @@
 #define PAGED_KERNELS_CUDA_MOD_DEVICE_H
 
 /* Included first: under NVRTC, which has no stdint.h, simt.h defines the integer types. */
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/simt/simt.h"
 
 #include "kernels/cuda/mod_args.h"
 

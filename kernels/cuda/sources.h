@@ -9,7 +9,7 @@
 #define PAGED_KERNELS_CUDA_SOURCES_H
 
 struct cuda_source {
-	const char *name; /* as in #include: "kernels/cuda/simt.h" */
+	const char *name; /* as in #include: "kernels/cuda/simt/simt.h" */
 	const char *text;
 };
 

@@ -284,7 +284,7 @@ IT_TEST(faulting_kernel_is_a_sticky_error)
 
 /* Compiling */
 
-static const char source[] = "#include \"kernels/cuda/simt.h\"\n"
+static const char source[] = "#include \"kernels/cuda/simt/simt.h\"\n"
 			     "#include \"scale.h\"\n"
 			     "struct parameters { float *at; uint32_t n; };\n"
 			     "SIMT_KERNEL(scale_all, parameters, 64, 1)\n"
@@ -372,7 +372,7 @@ IT_TEST(source_is_compiled_and_run)
 /* wgmma is in no code but that of sm_90a. */
 IT_TEST(architecture_specific_source)
 {
-	static const char text[] = "#include \"kernels/cuda/simt.h\"\n"
+	static const char text[] = "#include \"kernels/cuda/simt/simt.h\"\n"
 				   "struct parameters { int unused; };\n"
 				   "#if SIMT_HAS_WGMMA\n"
 				   "SIMT_KERNEL(fence, parameters, 128, 1)\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt_host.h - host models of the functions of kernels/cuda/simt.h
+ * simt_host.h - host models of the functions of kernels/cuda/simt/simt.h
  *
  * Compile a kernel with
  *   $(CXX) -x c++ -std=c++17 -fsanitize=thread -DSIMT_HOST_HEADER='"tests/fake-cuda/simt_host.h"'

@@ -4,7 +4,7 @@
  * results of a GPU with the models'.  Input and output are words, so that
  * layouts are compared bit for bit.
  */
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/simt/simt.h"
 #include "tests/fake-cuda/kernels/bulk_case.h"
 #include "tests/fake-cuda/kernels/cluster_case.h"
 #include "tests/fake-cuda/kernels/wgmma_case.h"

@@ -22,8 +22,8 @@ CLEANFILES += %D%/conformance.fatbin bench/gpu/gpu_reader.fatbin
 bench/gpu/gpu_reader.fatbin: bench/gpu/gpu_reader.cu bench/gpu/gpu_reader.h kernels/cuda/pages.cu $(GPU_HEADER_FILES)
 	$(AM_V_GEN)$(MKDIR_P) bench/gpu && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
 		$(srcdir)/bench/gpu/gpu_reader.cu
-%D%/conformance.fatbin: %D%/conformance.cu %D%/conformance.h kernels/cuda/simt_fp8.h kernels/cuda/simt.h \
-		kernels/cuda/simt_barrier.h kernels/cuda/simt_device.h kernels/cuda/simt_wgmma.h \
+%D%/conformance.fatbin: %D%/conformance.cu %D%/conformance.h kernels/cuda/simt/simt_fp8.h kernels/cuda/simt/simt.h \
+		kernels/cuda/simt/simt_barrier.h kernels/cuda/simt/simt_device.h kernels/cuda/simt/simt_wgmma.h \
 		tests/fake-cuda/kernels/bulk_case.h tests/fake-cuda/kernels/cluster_case.h \
 		tests/fake-cuda/kernels/simt_cases.h tests/fake-cuda/kernels/wgmma_case.h kernels/cuda/kernels.h
 	$(AM_V_GEN)$(MKDIR_P) %D% && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \

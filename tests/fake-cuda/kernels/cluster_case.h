@@ -9,7 +9,7 @@
 #ifndef TESTS_FAKE_CUDA_KERNELS_CLUSTER_CASE_H
 #define TESTS_FAKE_CUDA_KERNELS_CLUSTER_CASE_H
 
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/simt/simt.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
 
 #if SIMT_HAS_BARRIERS

@@ -297,7 +297,7 @@ Test(cuda_jit, every_mod_compiles)
 	struct table table = { .n = 0 };
 
 	table.source = open_memstream(&table.text, &table.length);
-	fprintf(table.source, "#include \"kernels/cuda/simt.h\"\n"
+	fprintf(table.source, "#include \"kernels/cuda/simt/simt.h\"\n"
 			      "#define ATTENTION_MOD_FUNCTION static SIMT_FUNCTION\n");
 	table_fill(&table);
 	cr_assert_eq(fclose(table.source), 0);

@@ -118,12 +118,12 @@ IT_TEST(real_nvrtc_compiles_the_kernels)
 {
 	static const char *const names[] = {
 		"kernels/cuda/bytes.h",
-		"kernels/cuda/simt_fp8.h",
+		"kernels/cuda/simt/simt_fp8.h",
 		"kernels/cuda/kernels.h",
-		"kernels/cuda/simt.h",
-		"kernels/cuda/simt_barrier.h",
-		"kernels/cuda/simt_device.h",
-		"kernels/cuda/simt_wgmma.h",
+		"kernels/cuda/simt/simt.h",
+		"kernels/cuda/simt/simt_barrier.h",
+		"kernels/cuda/simt/simt_device.h",
+		"kernels/cuda/simt/simt_wgmma.h",
 		"tests/fake-cuda/kernels/bulk_case.h",
 		"tests/fake-cuda/kernels/cluster_case.h",
 		"tests/fake-cuda/kernels/simt_cases.h",

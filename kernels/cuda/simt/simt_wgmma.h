@@ -5,8 +5,8 @@
  * An asm statement names up to 64 accumulators.  Macros write their lists, so
  * that no register is left out or named twice.
  */
-#ifndef PAGED_KERNELS_CUDA_SIMT_WGMMA_H
-#define PAGED_KERNELS_CUDA_SIMT_WGMMA_H
+#ifndef PAGED_KERNELS_CUDA_SIMT_SIMT_WGMMA_H
+#define PAGED_KERNELS_CUDA_SIMT_SIMT_WGMMA_H
 
 /* Registers of the warp group */
 

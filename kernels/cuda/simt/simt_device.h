@@ -6,8 +6,8 @@
  * the instruction.  The asm statements that access or order memory have a
  * "memory" clobber, so the compiler does not move accesses across them.
  */
-#ifndef PAGED_KERNELS_CUDA_SIMT_DEVICE_H
-#define PAGED_KERNELS_CUDA_SIMT_DEVICE_H
+#ifndef PAGED_KERNELS_CUDA_SIMT_SIMT_DEVICE_H
+#define PAGED_KERNELS_CUDA_SIMT_SIMT_DEVICE_H
 
 /* Thread and block indices */
 
@@ -405,7 +405,7 @@ simt_fma_bf16(uint32_t a, uint32_t b, uint32_t c)
 
 /* fp8: conversion instructions exist from sm_89 on */
 
-#include "kernels/cuda/simt_fp8.h"
+#include "kernels/cuda/simt/simt_fp8.h"
 
 /* The instructions of fp8: sm_89 has them from CUDA 12.1 on. */
 #if __CUDA_ARCH__ >= 900 || \
@@ -501,11 +501,11 @@ simt_from_e5m2(uint8_t bits)
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define SIMT_HAS_BARRIERS 1
-#include "kernels/cuda/simt_barrier.h"
+#include "kernels/cuda/simt/simt_barrier.h"
 #endif
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define SIMT_HAS_WGMMA 1
-#include "kernels/cuda/simt_wgmma.h"
+#include "kernels/cuda/simt/simt_wgmma.h"
 #endif
 
 #endif

@@ -8,8 +8,8 @@
  * Kernels call the functions of simt.h; these functions also run in the tests
  * of simt.h on any machine.
  */
-#ifndef PAGED_KERNELS_CUDA_SIMT_FP8_H
-#define PAGED_KERNELS_CUDA_SIMT_FP8_H
+#ifndef PAGED_KERNELS_CUDA_SIMT_SIMT_FP8_H
+#define PAGED_KERNELS_CUDA_SIMT_SIMT_FP8_H
 
 union fp8_float {
 	float value;

@@ -20,8 +20,8 @@
  * Templates live in device functions; a kernel is a plain function around one.
  * Element types: bf16 and f16 are their 16 bits (uint16_t) in memory.
  */
-#ifndef PAGED_KERNELS_CUDA_SIMT_H
-#define PAGED_KERNELS_CUDA_SIMT_H
+#ifndef PAGED_KERNELS_CUDA_SIMT_SIMT_H
+#define PAGED_KERNELS_CUDA_SIMT_SIMT_H
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define SIMT_DEVICE 1
@@ -69,7 +69,7 @@ struct alignas(8) simt_vec2 {
 		__launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
 extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
-#include "kernels/cuda/simt_device.h"
+#include "kernels/cuda/simt/simt_device.h"
 #else
 #define SIMT_FUNCTION static inline
 #define SIMT_MEMBER static inline

@@ -3,8 +3,8 @@
  * simt_barrier.h - the device implementation of simt.h's barriers in shared memory, bulk copies and clusters, for sm_90
  * and later
  */
-#ifndef PAGED_KERNELS_CUDA_SIMT_BARRIER_H
-#define PAGED_KERNELS_CUDA_SIMT_BARRIER_H
+#ifndef PAGED_KERNELS_CUDA_SIMT_SIMT_BARRIER_H
+#define PAGED_KERNELS_CUDA_SIMT_SIMT_BARRIER_H
 
 SIMT_FUNCTION void
 simt_barrier_init(uint64_t *barrier, uint32_t n)
