@@ -10,9 +10,9 @@
  * All of them read the head before any writes, so queries can be rotated in
  * place, and the head's absolute maximum is known.
  */
-#include "kernels/cuda/quantise.h"
-#include "kernels/cuda/rotary.h"
-#include "kernels/cuda/plan_lookup.h"
+#include "kernels/cuda/device/quantise.h"
+#include "kernels/cuda/device/rotary.h"
+#include "kernels/cuda/device/plan_lookup.h"
 
 /* Maximum of 8-element vectors of a head per lane. */
 #define LANE_VEC8S 3u

@@ -33,8 +33,8 @@
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_H
 #define PAGED_KERNELS_CUDA_ATTENTION_H
 
-#include "kernels/cuda/plan_lookup.h"
-#include "kernels/cuda/softmax.h"
+#include "kernels/cuda/device/plan_lookup.h"
+#include "kernels/cuda/device/softmax.h"
 
 /* Unroll the loop that follows, so that the arrays it indexes stay in registers; or ROLL: keep the code small. */
 #if SIMT_DEVICE

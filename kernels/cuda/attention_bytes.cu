@@ -35,7 +35,7 @@
  */
 #include "kernels/cuda/attention_halves.h"
 #include "kernels/cuda/attention_mma.h"
-#include "kernels/cuda/bytes.h"
+#include "kernels/cuda/device/bytes.h"
 
 template <class K>
 SIMT_FUNCTION float *

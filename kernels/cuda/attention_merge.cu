@@ -3,7 +3,7 @@
  * Merge two attention results over disjoint keys (the public call); each warp merges one (query row, head) at a time.
  * The KV chunks of one result are combined in attention.h.
  */
-#include "kernels/cuda/softmax.h"
+#include "kernels/cuda/device/softmax.h"
 
 SIMT_FUNCTION float
 part_element(const cuda_merge_params &p, uint32_t part, uint32_t token, uint32_t head, float lse, uint32_t d)

@@ -49,17 +49,17 @@ GPU_HEADER_FILES = \
 	%D%/attention_producer.h \
 	%D%/attention_tile.h \
 	%D%/attention_wgmma.h \
-	%D%/bytes.h \
-	%D%/elements.h \
+	%D%/device/bytes.h \
+	%D%/device/elements.h \
 	%D%/kernels.h \
-	%D%/plan_lookup.h \
+	%D%/device/plan_lookup.h \
 	%D%/simt/simt.h \
 	%D%/simt/simt_barrier.h \
 	%D%/simt/simt_device.h \
 	%D%/simt/simt_fp8.h \
 	%D%/simt/simt_wgmma.h \
-	%D%/softmax.h
-GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
+	%D%/device/softmax.h
+GPU_APPEND_FILES = %D%/device/quantise.h %D%/device/rotary.h
 # Kernels of instructions that sm_90 and later have
 GPU_SM_90_FILES = %D%/attention_bulk.cu
 # Kernels that only sm_90a has instructions for
@@ -67,7 +67,7 @@ GPU_SM_90A_FILES = \
 	%D%/attention_mla_cluster.cu \
 	%D%/attention_mla_wgmma.cu \
 	%D%/attention_wgmma.cu
-EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h
+EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/device/mod_device.h
 
 # Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.
 AOT_FILES = \
@@ -117,7 +117,7 @@ SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_REPORT)
 $(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 $(AOT_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_100): \
-	%D%/attention_mma.cu %D%/attention_prefill.cu $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) %D%/mod_device.h
+	%D%/attention_mma.cu %D%/attention_prefill.cu $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) %D%/device/mod_device.h
 $(kernels_libimages_la_OBJECTS): $(CUDA_IMAGES)
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.report)
 endif
@@ -136,7 +136,7 @@ GPU_BUILT_IN_FILES = \
 	%D%/attention_simt.cu \
 	$(GPU_SM_90A_FILES) \
 	%D%/mod_args.h \
-	%D%/mod_device.h
+	%D%/device/mod_device.h
 EXTRA_DIST += %D%/embed.awk
 CLEANFILES += %D%/sources.c
 nodist_kernels_libkernels_la_SOURCES = %D%/sources.c

@@ -4,7 +4,7 @@
  * is contiguous on both sides.  gather_tokens: each block copies one token at a
  * time.
  */
-#include "kernels/cuda/plan_lookup.h"
+#include "kernels/cuda/device/plan_lookup.h"
 
 SIMT_FUNCTION uint64_t
 cuda_copy_side_page(const cuda_copy_side &side, uint32_t copy)

@@ -6,7 +6,7 @@
  *
  * scatter_words updates the tables that plan_batch and the other kernels read.
  */
-#include "kernels/cuda/plan_lookup.h"
+#include "kernels/cuda/device/plan_lookup.h"
 
 /* Sums saturate here, which is above any capacity. */
 #define SUM_LIMIT 0x7fffffffu

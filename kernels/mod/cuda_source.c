@@ -168,7 +168,7 @@ mod_cuda_source(const char *name, const struct mod *mask, const struct mod *scor
 	if (to == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for its source");
 	fprintf(to,
-		"#include \"kernels/cuda/mod_device.h\"\n\n"
+		"#include \"kernels/cuda/device/mod_device.h\"\n\n"
 		"struct %s {\n\tstatic constexpr bool has_score = %s, has_mask = %s;\n",
 		name, score != NULL ? "true" : "false", mask != NULL ? "true" : "false");
 	source_function(to, MOD_SCORE, score);

@@ -3,7 +3,7 @@
  * cuda_source.h - mods as CUDA C source for JIT compilation, and the arguments that the compiled code reads
  *
  * attention.h includes the source as ATTENTION_MOD.  It is a struct of two static functions that
- * compute a mod's nodes in order, one per line, with the operations of kernels/cuda/mod_device.h.
+ * compute a mod's nodes in order, one per line, with the operations of kernels/cuda/device/mod_device.h.
  * Loads keep their guards: an element whose guard is false is not read.
  */
 #ifndef PAGED_KERNELS_MOD_CUDA_SOURCE_H

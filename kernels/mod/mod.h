@@ -28,7 +28,7 @@
  *   - min, max, clamp give NaN if an operand is NaN; comparisons with NaN are false, != is true
  *   - an index out of bounds loads nothing, reads as 0 and is recorded, but not if it is in the side of
  *     && || ?: that is not evaluated (range checks of indexes: vm_load.c, eval_scalar.c and
- *     kernels/cuda/mod_device.h; of index intervals: range_tree.c)
+ *     kernels/cuda/device/mod_device.h; of index intervals: range_tree.c)
  *
  * Life: mod_parse() makes a mod, mod_bind() binds it to values and arrays, and the evaluators take the
  * binding.  A binding borrows its mod and the arrays' memory, which must not change until the binding

@@ -19,7 +19,7 @@ allowed()
 		# The vector interface: each instruction set implements it, and one source is compiled once for each.
 		$1 ~ /^(vec|ints|x86)_/ && $2 ~ /^kernels\/(cpu\/isa\/tile_|mod\/vec_)/ { next }
 		# Device functions of mods are overloaded by type, as the generated code calls them.
-		$1 ~ /^mod_/ && $2 == "kernels/cuda/mod_device.h" { next }
+		$1 ~ /^mod_/ && $2 == "kernels/cuda/device/mod_device.h" { next }
 		# Members of the classes that the attention template takes as its parameter.
 		$1 ~ /^(add_pv|add_qk|fetch_q_rows|fetch_scale|least_stages|non_finite|pv_mma|stages|sum_factor|sum_index|to_f32|unpacks)$/ &&
 			$2 ~ /^kernels\/cuda\/attention_(bytes\.cu|tile\.h)$/ { next }

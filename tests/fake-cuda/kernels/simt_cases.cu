@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small kernels that use every function of simt.h, each with ways to go wrong. */
 #include "kernels/cuda/simt/simt.h"
-#include "kernels/cuda/bytes.h"
+#include "kernels/cuda/device/bytes.h"
 #include "kernels/cuda/simt/simt_fp8.h"
 #include "tests/fake-cuda/kernels/bulk_case.h"
 #include "tests/fake-cuda/kernels/cluster_case.h"

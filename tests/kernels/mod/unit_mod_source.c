@@ -338,7 +338,7 @@ Test(mod_source, expected_text)
 	char *text;
 
 	cr_assert_eq(mod_cuda_source("attention_mod", mask.mod, score.mod, &text, &error), PAGED_OK);
-	cr_expect_str_eq(text, "#include \"kernels/cuda/mod_device.h\"\n"
+	cr_expect_str_eq(text, "#include \"kernels/cuda/device/mod_device.h\"\n"
 			       "\n"
 			       "struct attention_mod {\n"
 			       "\tstatic constexpr bool has_score = true, has_mask = true;\n"

@@ -117,7 +117,7 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 IT_TEST(real_nvrtc_compiles_the_kernels)
 {
 	static const char *const names[] = {
-		"kernels/cuda/bytes.h",
+		"kernels/cuda/device/bytes.h",
 		"kernels/cuda/simt/simt_fp8.h",
 		"kernels/cuda/kernels.h",
 		"kernels/cuda/simt/simt.h",

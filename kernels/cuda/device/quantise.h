@@ -5,10 +5,10 @@
  * kernels/kernels.h specifies the stored values; they are bit-identical to
  * those of the host kernels.
  */
-#ifndef PAGED_KERNELS_CUDA_QUANTISE_H
-#define PAGED_KERNELS_CUDA_QUANTISE_H
+#ifndef PAGED_KERNELS_CUDA_DEVICE_QUANTISE_H
+#define PAGED_KERNELS_CUDA_DEVICE_QUANTISE_H
 
-#include "kernels/cuda/elements.h"
+#include "kernels/cuda/device/elements.h"
 
 /* An i8 head whose absolute maximum is below 2^-120 is stored as zeros. */
 #define QUANTISE_MIN_ABSMAX 0x1p-120f

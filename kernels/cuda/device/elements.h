@@ -5,8 +5,8 @@
  * Conversion to f32 is exact; conversion from f32 rounds to nearest even.
  * Scales are not applied here.
  */
-#ifndef PAGED_KERNELS_CUDA_ELEMENTS_H
-#define PAGED_KERNELS_CUDA_ELEMENTS_H
+#ifndef PAGED_KERNELS_CUDA_DEVICE_ELEMENTS_H
+#define PAGED_KERNELS_CUDA_DEVICE_ELEMENTS_H
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/simt/simt.h"

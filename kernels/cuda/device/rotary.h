@@ -5,10 +5,10 @@
  * Arithmetic is f32; each product and each sum is rounded separately, as in the
  * host kernels, so the bits are the same.
  */
-#ifndef PAGED_KERNELS_CUDA_ROTARY_H
-#define PAGED_KERNELS_CUDA_ROTARY_H
+#ifndef PAGED_KERNELS_CUDA_DEVICE_ROTARY_H
+#define PAGED_KERNELS_CUDA_DEVICE_ROTARY_H
 
-#include "kernels/cuda/elements.h"
+#include "kernels/cuda/device/elements.h"
 
 /** The head of a token to rotate. */
 struct rotary_head {

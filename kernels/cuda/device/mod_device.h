@@ -11,8 +11,8 @@
  * are the compiler's functions; they may differ from the CPU's within the
  * accuracy of mod.h.
  */
-#ifndef PAGED_KERNELS_CUDA_MOD_DEVICE_H
-#define PAGED_KERNELS_CUDA_MOD_DEVICE_H
+#ifndef PAGED_KERNELS_CUDA_DEVICE_MOD_DEVICE_H
+#define PAGED_KERNELS_CUDA_DEVICE_MOD_DEVICE_H
 
 /* Included first: under NVRTC, which has no stdint.h, simt.h defines the integer types. */
 #include "kernels/cuda/simt/simt.h"

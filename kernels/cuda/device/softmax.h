@@ -6,10 +6,10 @@
  * score.  The sum becomes NaN at the first score that is NaN or +inf, and stays
  * NaN.
  */
-#ifndef PAGED_KERNELS_CUDA_SOFTMAX_H
-#define PAGED_KERNELS_CUDA_SOFTMAX_H
+#ifndef PAGED_KERNELS_CUDA_DEVICE_SOFTMAX_H
+#define PAGED_KERNELS_CUDA_DEVICE_SOFTMAX_H
 
-#include "kernels/cuda/elements.h"
+#include "kernels/cuda/device/elements.h"
 
 #define SOFTMAX_LOG2_E 1.44269504088896341f
 #define SOFTMAX_LN_2 0.693147180559945309f

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** plan_lookup.h - kernels' lookups in a plan: the row of a query or work item, the page of a token */
-#ifndef PAGED_KERNELS_CUDA_PLAN_LOOKUP_H
-#define PAGED_KERNELS_CUDA_PLAN_LOOKUP_H
+#ifndef PAGED_KERNELS_CUDA_DEVICE_PLAN_LOOKUP_H
+#define PAGED_KERNELS_CUDA_DEVICE_PLAN_LOOKUP_H
 
-#include "kernels/cuda/elements.h"
+#include "kernels/cuda/device/elements.h"
 
 SIMT_FUNCTION cuda_plan_head *
 plan_head(const cuda_plan &plan)

@@ -6,8 +6,8 @@
  * STEP 1: pair 0 has bytes 0 and 1 of the register, pair 1 has bytes 2 and 3.
  * STEP 2: pair 0 has bytes 0 and 2, pair 1 has bytes 1 and 3.
  */
-#ifndef PAGED_KERNELS_CUDA_BYTES_H
-#define PAGED_KERNELS_CUDA_BYTES_H
+#ifndef PAGED_KERNELS_CUDA_DEVICE_BYTES_H
+#define PAGED_KERNELS_CUDA_DEVICE_BYTES_H
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/simt/simt.h"
