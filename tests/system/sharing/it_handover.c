@@ -626,7 +626,14 @@ IT_TEST(the_daemon_is_killed)
 	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_GONE, "%s", fixture.answer.text);
 	end(&fixture.giver);
 	end(&fixture.taker);
+	/* The next daemon does not know the ticket, which has not expired. */
+	it_daemon_restart(&fixture.daemon, NULL, NULL);
+	it_fork(&fixture.taker, taker_run, NULL);
+	it_receive(fixture.taker.from, &fixture.answer, sizeof(fixture.answer));
+	it_require(ask(&fixture.taker, ADOPT) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
+	end(&fixture.taker);
 	worker_close(&fixture.observer);
+	it_daemon_stop(&fixture.daemon);
 }
 
 /* Processes of two users: a ticket for one of them does not serve the other, and stays valid. */
