@@ -320,6 +320,25 @@ void paged_client_close(struct paged_client *client);
  */
 const char *paged_client_error(const struct paged_client *client);
 
+/**
+ * paged_client_shortage - how much the calling thread's last failed call on this client lacked, after PAGED_ERR_FULL or
+ * PAGED_ERR_QUOTA
+ *
+ * Of every call that takes pages or slots: create, reserve, start, fork, a plan that reserves, adopt, hold.  What a
+ * program does next is decided by these numbers:
+ *
+ *   pages_missing <= n_own    preempt own sequences of together so many pages, then repeat the call
+ *   n_others, n_quarantined   others have pages that will become free: paged_pool_wait_free() for n_requested
+ *   neither                   the request is larger than what the pool, or the tenant's limit, has: give up
+ *
+ * Counts n_own and n_others in shared memory, which takes as long as to read the page tables of the session's
+ * sequences.  Sends no request and never waits for the owner.
+ *
+ * @param[out] shortage  filled up to its struct_size
+ * @retval PAGED_ERR_NOENT  that call did not fail for want of pages or slots, or none has failed
+ */
+enum paged_status paged_client_shortage(struct paged_client *client, struct paged_shortage *shortage);
+
 /** paged_status_name - "PAGED_ERR_FULL" and so on; never NULL */
 const char *paged_status_name(enum paged_status status);
 

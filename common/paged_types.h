@@ -9,6 +9,7 @@
 #ifndef PAGED_TYPES_H
 #define PAGED_TYPES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -127,6 +128,38 @@ struct paged_seq_item {
 	/** paged_seq_reserve(): tokens past n_tokens, as far as the pool has spare pages.  Otherwise 0. */
 	uint32_t n_ahead;
 	uint32_t reserved[2]; /* 0 */
+};
+
+/**
+ * What the owner lacked for a request that failed with PAGED_ERR_FULL or PAGED_ERR_QUOTA: paged_client_shortage().
+ *
+ * n_free, n_cached, n_own, n_others and n_quarantined count pages of the pool at the time of the request, n_own and
+ * n_others at the time of paged_client_shortage().
+ */
+struct paged_shortage {
+	size_t struct_size;
+	/** Number of the pool (PAGED_SEQ_POOL() of its sequences). */
+	uint32_t pool;
+	/**
+	 * After PAGED_ERR_FULL: if so many more pages become free or cached, the same request has enough.  After
+	 * PAGED_ERR_QUOTA: if the tenant is charged so many fewer.
+	 */
+	uint32_t pages_missing;
+	/** Slots of sequences, in the same way. */
+	uint32_t slots_missing;
+	/** Pages that the request asked for, beyond those that its sequences have or share. */
+	uint32_t n_requested;
+	uint32_t n_free;
+	/** Cached pages that the request could evict: without those that it shares. */
+	uint32_t n_cached;
+	/** Pages that sequences of this session name and no others: to erase all of these makes them free or cached. */
+	uint32_t n_own;
+	/** Pages that a sequence of another session names. */
+	uint32_t n_others;
+	/** Pages of ended sessions whose processes have not ended yet. */
+	uint32_t n_quarantined;
+	/** Of n_free and n_cached, pages that unfinished requests of other sessions take. */
+	uint32_t n_promised;
 };
 
 /** Most pools of a daemon or an embedded client, and most sequences of a pool; limited by the bits of an id. */

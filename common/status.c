@@ -64,6 +64,7 @@ enum paged_status
 paged_vfail(struct paged_error *error, enum paged_status status, const char *format, va_list arguments)
 {
 	error->status = status;
+	error->shortage = (struct paged_shortage){ 0 };
 	vsnprintf(error->text, sizeof(error->text), format, arguments);
 	text_clean_utf8(error->text); /* it may quote untrusted bytes, or be cut within a character */
 	return status;

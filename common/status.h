@@ -17,7 +17,15 @@
 struct paged_error {
 	enum paged_status status;
 	char text[256];
+	struct paged_shortage shortage; /* all zero: the request did not lack pages or slots of a pool */
 };
+
+/** paged_error_has_shortage - error->shortage says how many pages or slots were missing */
+static inline bool
+paged_error_has_shortage(const struct paged_error *error)
+{
+	return error->shortage.pages_missing > 0 || error->shortage.slots_missing > 0;
+}
 
 /** paged_status_text - a short phrase for a status, used where there is no error text */
 const char *paged_status_text(enum paged_status status);

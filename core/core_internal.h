@@ -1005,6 +1005,14 @@ void request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, 
 enum paged_status request_check_free(struct core_pool *pool, const struct core_session *session,
 				     struct paged_error *error);
 
+/**
+ * request_fail_short - error has a refusal; add how many pages and slots were missing, and returns its status
+ *
+ * @param[in] n_pages  that the request asked for
+ */
+enum paged_status request_fail_short(const struct core_pool *pool, uint64_t n_pages, uint64_t pages_missing,
+				     uint64_t slots_missing, struct paged_error *error);
+
 /** request_pages - pages that hold a number of tokens */
 uint32_t request_pages(const struct core_pool *pool, uint32_t tokens);
 

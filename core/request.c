@@ -144,36 +144,63 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 }
 
 enum paged_status
+request_fail_short(const struct core_pool *pool, uint64_t n_pages, uint64_t pages_missing, uint64_t slots_missing,
+		   struct paged_error *error)
+{
+	error->shortage = (struct paged_shortage){
+		.pool = pool->index,
+		.pages_missing = (uint32_t)MIN(pages_missing, UINT32_MAX),
+		.slots_missing = (uint32_t)MIN(slots_missing, UINT32_MAX),
+		.n_requested = (uint32_t)MIN(n_pages, UINT32_MAX),
+		.n_free = core_pool_n_free(pool),
+		.n_cached = pool->n_cached - MIN(pool->n_kept, pool->n_cached),
+		.n_others = pool->n_referenced, /* the library subtracts the session's own */
+		.n_quarantined = pool->n_quarantined,
+		.n_promised = pool->n_promised,
+	};
+	return error->status;
+}
+
+static void
+request_fail_pages(const struct core_pool *pool, struct paged_error *error)
+{
+	uint32_t n_cached = pool->n_cached - MIN(pool->n_kept, pool->n_cached);
+	char cached[32] = "", promised[64] = "", held[48] = "";
+
+	if (n_cached > 0)
+		snprintf(cached, sizeof(cached), " and %u cached", n_cached);
+	if (pool->n_promised > 0)
+		snprintf(promised, sizeof(promised), ", unfinished requests take %u", pool->n_promised);
+	if (pool->n_held > 0)
+		snprintf(held, sizeof(held), ", holds keep %u", pool->n_held);
+	paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)",
+		   pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
+		   pool->n_quarantined, promised, held);
+}
+
+enum paged_status
 request_check_free(struct core_pool *pool, const struct core_session *session, struct paged_error *error)
 {
-	uint32_t n_left, n_available = core_pool_n_available(pool);
+	uint32_t n_left, n_available = core_pool_n_available(pool), n_slots = core_pool_n_free_slots(pool);
 	uint64_t n_wanted = pool->n_requested + pool->n_kept;
+	uint64_t pages_missing = n_wanted > n_available ? n_wanted - n_available : 0;
 	enum paged_status status;
 
 	/* Before what is free: to wait until more is does not help a tenant at its limit. */
 	status = tenant_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
 		return status;
-	if (pool->n_created > core_pool_n_free_slots(pool))
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
-				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
+	if (pool->n_created > n_slots) {
+		paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free", pool->name,
+			   pool->n_created, n_slots, pool->view.n_slots);
+		return request_fail_short(pool, pool->n_requested, pages_missing, pool->n_created - n_slots, error);
+	}
 	status = table_memory_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
 		return status;
-	if (n_wanted > n_available) {
-		uint32_t n_cached = pool->n_cached - MIN(pool->n_kept, pool->n_cached);
-		char cached[32] = "", promised[64] = "", held[48] = "";
-
-		if (n_cached > 0)
-			snprintf(cached, sizeof(cached), " and %u cached", n_cached);
-		if (pool->n_promised > 0)
-			snprintf(promised, sizeof(promised), ", unfinished requests take %u", pool->n_promised);
-		if (pool->n_held > 0)
-			snprintf(held, sizeof(held), ", holds keep %u", pool->n_held);
-		return paged_fail(error, PAGED_ERR_FULL,
-				  "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)",
-				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
-				  pool->n_quarantined, promised, held);
+	if (pages_missing > 0) {
+		request_fail_pages(pool, error);
+		return request_fail_short(pool, pool->n_requested, pages_missing, 0, error);
 	}
 	n_left = tenant_n_left(pool, session->tenant);
 	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)n_wanted);

@@ -116,9 +116,10 @@ tenant_fail_pages(const struct core_pool *pool, uint32_t tenant, uint64_t n_page
 	if (own->n_quarantined > 0)
 		snprintf(quarantined, sizeof(quarantined), " (%u in quarantine, until processes of ended sessions end)",
 			 own->n_quarantined);
-	return paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u charged%s, limit %u: %s",
-			  pool->tenants->items[tenant - 1]->name, pool->name, (unsigned long long)n_pages,
-			  own->n_charged + own->n_promised, quarantined, own->limits.n_pages, advice);
+	paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u charged%s, limit %u: %s",
+		   pool->tenants->items[tenant - 1]->name, pool->name, (unsigned long long)n_pages,
+		   own->n_charged + own->n_promised, quarantined, own->limits.n_pages, advice);
+	return request_fail_short(pool, n_pages, n_pages - MIN(n_pages, tenant_n_left(pool, tenant)), 0, error);
 }
 
 enum paged_status

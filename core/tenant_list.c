@@ -257,11 +257,13 @@ tenant_check_slots(const struct core_pool *pool, uint32_t tenant, uint32_t n, st
 
 	if (own == NULL || n == 0 || (uint64_t)own_pool->n_sequences + n <= own_pool->limits.n_sequences)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_QUOTA,
-			  "tenant %s, pool %s: %u sequences requested, %u in use, and its share is %u of %u: end some, "
-			  "or raise %s or sequences",
-			  own->name, pool->name, n, own_pool->n_sequences, own_pool->limits.n_sequences,
-			  pool->view.n_slots, tenant_setting(own));
+	paged_fail(error, PAGED_ERR_QUOTA,
+		   "tenant %s, pool %s: %u sequences requested, %u in use, and its share is %u of %u: end some, "
+		   "or raise %s or sequences",
+		   own->name, pool->name, n, own_pool->n_sequences, own_pool->limits.n_sequences, pool->view.n_slots,
+		   tenant_setting(own));
+	return request_fail_short(pool, pool->n_requested, 0,
+				  (uint64_t)own_pool->n_sequences + n - own_pool->limits.n_sequences, error);
 }
 
 void

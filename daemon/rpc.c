@@ -153,8 +153,7 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 		reply.status = rpc_serve(rpc, member, &request, &reply, &error);
 	if (reply.status != PAGED_OK) {
 		log_write(LOG_LEVEL_DEBUG, "rpc", member_ids(member), "member %u: %s", member->id, error.text);
-		reply.kind = WIRE_REPLY_EMPTY;
-		reply.text = error.text;
+		rpc_refuse(&reply, &error);
 	}
 	core_wake(rpc->core);
 	if (core_tick_needed(rpc->core) || (reply.status == PAGED_OK && rpc_table[request.kind].needs & MOVES_DEADLINE))

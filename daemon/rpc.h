@@ -104,6 +104,9 @@ void rpc_reply(struct rpc *rpc, struct member *member, const struct wire_reply *
 void rpc_reply_deferred(struct rpc *rpc, enum wire_request_kind kind, uint32_t member, struct endpoint_route *route,
 			const struct wire_reply *reply);
 
+/** rpc_refuse - fill a reply with an error and, if pages or slots were missing, with their numbers */
+void rpc_refuse(struct wire_reply *reply, const struct paged_error *error);
+
 /** rpc_pack - pack a reply into memory that the caller frees; NULL: no memory */
 uint8_t *rpc_pack(struct rpc *rpc, const struct wire_reply *reply, size_t *size_p);
 

@@ -8,6 +8,18 @@
 #include "daemon/log/log.h"
 #include "daemon/rpc.h"
 
+void
+rpc_refuse(struct wire_reply *reply, const struct paged_error *error)
+{
+	reply->kind = WIRE_REPLY_EMPTY;
+	reply->status = error->status;
+	reply->text = error->text;
+	if (paged_error_has_shortage(error)) {
+		reply->kind = WIRE_REPLY_SHORTAGE;
+		reply->shortage = error->shortage;
+	}
+}
+
 static size_t
 rpc_pack_reply(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, size_t buffer_size)
 {

@@ -195,15 +195,15 @@ rpc_unfinished_wait(struct rpc *rpc, const struct member *member, const void *me
 static void
 unfinished_reply(struct rpc *rpc, struct rpc_unfinished *unfinished, const struct paged_error *error)
 {
-	const struct wire_reply refusal = {
-		.kind = WIRE_REPLY_EMPTY, .id = unfinished->request, .status = error->status, .text = error->text
-	};
+	struct wire_reply refusal = { .id = unfinished->request };
 
-	if (error->status == PAGED_OK)
+	if (error->status == PAGED_OK) {
 		rpc_reply_packed(rpc, unfinished->kind, unfinished->member, unfinished->route, unfinished->reply,
 				 unfinished->reply_size);
-	else
+	} else {
+		rpc_refuse(&refusal, error);
 		rpc_reply_deferred(rpc, unfinished->kind, unfinished->member, unfinished->route, &refusal);
+	}
 	unfinished_free_reply(unfinished);
 }
 

@@ -371,7 +371,7 @@ struct wire_request {
 };
 
 enum wire_reply_kind {
-	WIRE_REPLY_EMPTY, /* success without a body, or a failure */
+	WIRE_REPLY_EMPTY, /* success without a body, or a failure without numbers */
 	WIRE_REPLY_IDS,
 	WIRE_REPLY_STATUS,
 	WIRE_REPLY_POOLS,
@@ -391,7 +391,8 @@ enum wire_reply_kind {
 	WIRE_REPLY_QUOTAS,
 	WIRE_REPLY_METRICS,
 	WIRE_REPLY_LOG_LEVEL,
-	WIRE_REPLY_PINS
+	WIRE_REPLY_PINS,
+	WIRE_REPLY_SHORTAGE /* a failure: the error's shortage */
 };
 
 struct wire_reply {
@@ -478,6 +479,7 @@ struct wire_reply {
 		struct {
 			uint32_t was;
 		} log_level;
+		struct paged_shortage shortage;
 	};
 };
 

@@ -424,6 +424,12 @@ TYPE(metrics, metrics, S, NUMBER(Metrics, uptime_ms, S, metrics.daemon.uptime_ms
      STRUCTS(Metrics, request, S, metrics.requests, metrics.n, request_report, 0, WIRE_KINDS_MAX),
      NUMBER(Metrics, longest_turn_ns, S, metrics.daemon.longest_turn_ns));
 TYPE(log_level, log_level, S, NUMBER(LogLevel, was, S, log_level.was));
+TYPE(shortage, shortage, S, NUMBER(Shortage, pool, S, shortage.pool),
+     NUMBER(Shortage, pages_missing, S, shortage.pages_missing),
+     NUMBER(Shortage, slots_missing, S, shortage.slots_missing), NUMBER(Shortage, n_requested, S, shortage.n_requested),
+     NUMBER(Shortage, n_free, S, shortage.n_free), NUMBER(Shortage, n_cached, S, shortage.n_cached),
+     NUMBER(Shortage, n_referenced, S, shortage.n_others), NUMBER(Shortage, n_quarantined, S, shortage.n_quarantined),
+     NUMBER(Shortage, n_promised, S, shortage.n_promised));
 
 /* WIRE_REPLY_EMPTY has no body. */
 static const struct wire_body reply_bodies[] = {
@@ -447,6 +453,7 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_METRICS] = { PAGED__V1__REPLY__BODY_METRICS, &metrics },
 	[WIRE_REPLY_LOG_LEVEL] = { PAGED__V1__REPLY__BODY_LOG_LEVEL, &log_level },
 	[WIRE_REPLY_PINS] = { PAGED__V1__REPLY__BODY_PINS, &pins },
+	[WIRE_REPLY_SHORTAGE] = { PAGED__V1__REPLY__BODY_SHORTAGE, &shortage },
 };
 TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
      STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));

@@ -83,8 +83,12 @@ client_create(void)
 		goto err_publish;
 	if (pthread_mutex_init(&client->mutex, NULL) != 0)
 		goto err_guard;
+	if (pthread_mutex_init(&client->pools_mutex, NULL) != 0)
+		goto err_mutex;
 	return client;
 
+err_mutex:
+	pthread_mutex_destroy(&client->mutex);
 err_guard:
 	guard_destroy(&client->guard);
 err_publish:
@@ -211,9 +215,11 @@ paged_client_close(struct paged_client *client)
 	if (client->owner != NULL)
 		client->owner->ops->close(client->owner, in_child);
 	compute_backends_close(client, in_child);
-	/* In a forked child the mutex may be held by a thread that does not exist there. */
-	if (!in_child)
+	/* In a forked child the mutexes may be held by threads that do not exist there. */
+	if (!in_child) {
+		pthread_mutex_destroy(&client->pools_mutex);
 		pthread_mutex_destroy(&client->mutex);
+	}
 	guard_destroy(&client->guard);
 	free(client->publish);
 	free(client->cpus);

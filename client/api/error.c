@@ -2,12 +2,11 @@
 #include "client/api/error.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 struct error_slot {
 	uint64_t serial; /* 0: unused */
 	uint64_t order;  /* sequence number of its last failure; 0: unused */
-	char text[sizeof(((struct paged_error *)NULL)->text)];
+	struct paged_error error;
 };
 
 static _Thread_local struct {
@@ -46,7 +45,7 @@ error_keep(uint64_t serial, const struct paged_error *error)
 	}
 	slot->serial = serial;
 	slot->order = ++kept.n_failures;
-	memcpy(slot->text, error->text, sizeof(slot->text));
+	slot->error = *error;
 }
 
 const char *
@@ -54,5 +53,13 @@ error_text(uint64_t serial)
 {
 	const struct error_slot *slot = error_slot_find(serial);
 
-	return slot != NULL ? slot->text : "";
+	return slot != NULL ? slot->error.text : "";
+}
+
+const struct paged_shortage *
+error_shortage(uint64_t serial)
+{
+	const struct error_slot *slot = error_slot_find(serial);
+
+	return slot != NULL && paged_error_has_shortage(&slot->error) ? &slot->error.shortage : NULL;
 }

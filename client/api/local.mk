@@ -56,6 +56,7 @@ client_libpagedclient_la_SOURCES += \
 	%D%/seq/seq.h \
 	%D%/seq/seq_start.c \
 	%D%/seq/sharing.c \
+	%D%/shortage.c \
 	%D%/tensor.c \
 	%D%/tensor.h \
 	%D%/watch.c \

@@ -31,6 +31,7 @@ struct paged_client {
 	pthread_mutex_t mutex; /* guards the owner's operations and the lists below */
 	struct owner *owner;   /* NULL: the client failed to open */
 	LIST_HEAD(, paged_pool) pools;
+	pthread_mutex_t pools_mutex; /* also guards `pools`, for readers that cannot wait for the owner; taken last */
 	enum paged_status open_status;
 	struct kernel_team_params team;   /* of each batch */
 	uint32_t *cpus;                   /* the CPU list that `team` points to */

@@ -57,7 +57,9 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 		/* Without pages, no driver is there to be asked. */
 		pool->compute_ops = compute_backends_find(pool->mapping.tables_only ? "host" : pool->mapping.backend);
 		assert(pool->compute_ops != NULL); /* the owner has the same back ends */
+		pthread_mutex_lock(&client->pools_mutex);
 		LIST_INSERT_HEAD(&client->pools, pool, link);
+		pthread_mutex_unlock(&client->pools_mutex);
 	}
 	client_unlock(client);
 	if (status != PAGED_OK) {
@@ -73,7 +75,11 @@ pool_free(struct paged_pool *pool, bool in_child)
 {
 	struct owner *owner = pool->client->owner;
 
+	if (!in_child)
+		pthread_mutex_lock(&pool->client->pools_mutex);
 	LIST_REMOVE(pool, link);
+	if (!in_child)
+		pthread_mutex_unlock(&pool->client->pools_mutex);
 	while (!LIST_EMPTY(&pool->batches))
 		batch_free(LIST_FIRST(&pool->batches), in_child);
 	while (!LIST_EMPTY(&pool->block_masks))

@@ -335,8 +335,12 @@ client_rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_k
 
 	if (status != PAGED_OK)
 		return status;
-	if (reply->status != PAGED_OK)
-		return paged_fail(error, reply->status, "%s", reply->text);
+	if (reply->status != PAGED_OK) {
+		paged_fail(error, reply->status, "%s", reply->text);
+		if (reply->kind == WIRE_REPLY_SHORTAGE)
+			error->shortage = reply->shortage;
+		return reply->status;
+	}
 	if (reply->kind != kind)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "the daemon's reply is of kind %d, not %d",
 				  (int)reply->kind, (int)kind);

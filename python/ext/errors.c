@@ -6,6 +6,13 @@
 
 static PyObject *error_base;
 
+#define SHORTAGE_DOC                                                                                \
+	"\n\n"                                                                                      \
+	"pages_missing, slots_missing: with so many more, the same call has enough.\n"              \
+	"n_requested: the pages that it asked for.  Of the pool's pages, n_free, n_cached, n_own\n" \
+	"(only sequences of this session name them: erasing all of these makes them available),\n"  \
+	"n_others and n_quarantined.  All are 0 if something else was missing: see the message."
+
 /* Exceptions by status.  Each is also of the built-in class that a program without knowledge of paged would catch. */
 static struct error_class {
 	const char *name;
@@ -20,8 +27,8 @@ static struct error_class {
 			      NULL },
 	[PAGED_ERR_PERM] = { "paged.PermissionDeniedError", &PyExc_PermissionError,
 			     "The object belongs to another session, or policy forbids the call.", NULL },
-	[PAGED_ERR_FULL] = { "paged.FullError", NULL, "Not enough free pages or sequence slots; nothing was taken.",
-			     NULL },
+	[PAGED_ERR_FULL] = { "paged.FullError", NULL,
+			     "Not enough free pages or sequence slots; nothing was taken." SHORTAGE_DOC, NULL },
 	[PAGED_ERR_CAPACITY] = { "paged.CapacityError", NULL,
 				 "A length or position exceeds the capacity that is reserved for it.", NULL },
 	[PAGED_ERR_LIMIT] = { "paged.LimitError", &PyExc_ValueError,
@@ -61,7 +68,7 @@ static struct error_class {
 	[PAGED_ERR_CORRUPT] = { "paged.CorruptError", NULL, "The page accounting of a pool is inconsistent.", NULL },
 	[PAGED_ERR_QUOTA] = { "paged.QuotaError", NULL,
 			      "The session's tenant may have no more pages of the pool; nothing was taken.\n\n"
-			      "The message names tenant, pool, limit, and what is charged and requested.",
+			      "The message names tenant, pool, limit, and what is charged and requested." SHORTAGE_DOC,
 			      NULL },
 };
 #define N_ERROR_CLASSES (sizeof(error_classes) / sizeof(error_classes[0]))
@@ -81,6 +88,31 @@ error_set_status(PyObject *object, int status)
 	return result;
 }
 
+/* What FullError and QuotaError say of a shortage; all 0 where there is none. */
+static int
+error_set_shortage(PyObject *object, const struct paged_shortage *shortage)
+{
+	const struct {
+		const char *name;
+		uint32_t value;
+	} numbers[] = {
+		{ "pages_missing", shortage->pages_missing }, { "slots_missing", shortage->slots_missing },
+		{ "n_requested", shortage->n_requested },     { "n_free", shortage->n_free },
+		{ "n_cached", shortage->n_cached },           { "n_own", shortage->n_own },
+		{ "n_others", shortage->n_others },           { "n_quarantined", shortage->n_quarantined },
+	};
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		PyObject *number = PyLong_FromUnsignedLong(numbers[i].value);
+		int result = number != NULL ? PyObject_SetAttrString(object, numbers[i].name, number) : -1;
+
+		Py_XDECREF(number);
+		if (result < 0)
+			return -1;
+	}
+	return 0;
+}
+
 static int
 error_add_class(PyObject *module, struct error_class *class, int status)
 {
@@ -92,6 +124,9 @@ error_add_class(PyObject *module, struct error_class *class, int status)
 	class->class = PyErr_NewExceptionWithDoc(class->name, class->doc, bases, NULL);
 	Py_DECREF(bases);
 	if (class->class == NULL || error_set_status(class->class, status) < 0)
+		return -1;
+	if ((status == PAGED_ERR_FULL || status == PAGED_ERR_QUOTA) &&
+	    error_set_shortage(class->class, &(struct paged_shortage){ 0 }) < 0)
 		return -1;
 	return PyModule_AddObjectRef(module, class->name + sizeof("paged.") - 1, class->class);
 }
@@ -112,6 +147,20 @@ errors_add(PyObject *module)
 		if (error_add_class(module, &error_classes[i], (int)i) < 0)
 			return -1;
 	return 0;
+}
+
+/* Raises FullError or QuotaError with the numbers of the last failed call; takes over the reference to message. */
+static PyObject *
+error_set_short(enum paged_status status, PyObject *message, const struct paged_shortage *shortage)
+{
+	PyObject *error =
+		message != NULL ? PyObject_CallFunctionObjArgs(error_classes[status].class, message, NULL) : NULL;
+
+	if (error != NULL && error_set_shortage(error, shortage) == 0)
+		PyErr_SetObject(error_classes[status].class, error);
+	Py_XDECREF(error);
+	Py_XDECREF(message);
+	return NULL;
 }
 
 /* Takes over the reference to message, which may be NULL with an exception. */
@@ -138,10 +187,16 @@ PyObject *
 error_raise(const struct paged_client *client, enum paged_status status)
 {
 	const char *text = client != NULL ? paged_client_error(client) : "";
+	struct paged_shortage shortage = { .struct_size = sizeof(shortage) };
+	PyObject *message;
 
 	if (text[0] == 0)
 		text = paged_status_name(status);
-	return error_set(status, PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
+	message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+	if ((status == PAGED_ERR_FULL || status == PAGED_ERR_QUOTA) && client != NULL &&
+	    paged_client_shortage((struct paged_client *)client, &shortage) == PAGED_OK)
+		return error_set_short(status, message, &shortage);
+	return error_set(status, message);
 }
 
 PyObject *

@@ -39,7 +39,21 @@ class NotFoundError(Error, LookupError):
 class PermissionDeniedError(Error, PermissionError):
     """The object belongs to another session, or policy forbids the call."""
 class FullError(Error):
-    """Not enough free pages or sequence slots; nothing was taken."""
+    """Not enough free pages or sequence slots; nothing was taken.
+
+    pages_missing, slots_missing: with so many more, the same call has enough.
+    n_requested: the pages that it asked for.  Of the pool's pages, n_free, n_cached, n_own
+    (only sequences of this session name them: erasing all of these makes them available),
+    n_others and n_quarantined.  All are 0 if something else was missing: see the message.
+    """
+    pages_missing: int
+    slots_missing: int
+    n_requested: int
+    n_free: int
+    n_cached: int
+    n_own: int
+    n_others: int
+    n_quarantined: int
 class CapacityError(Error):
     """A length or position exceeds the capacity that is reserved for it."""
 class LimitError(Error, ValueError):
@@ -85,7 +99,20 @@ class QuotaError(Error):
     """The session's tenant may have no more pages of the pool; nothing was taken.
 
     The message names tenant, pool, limit, and what is charged and requested.
+
+    pages_missing, slots_missing: with so many more, the same call has enough.
+    n_requested: the pages that it asked for.  Of the pool's pages, n_free, n_cached, n_own
+    (only sequences of this session name them: erasing all of these makes them available),
+    n_others and n_quarantined.  All are 0 if something else was missing: see the message.
     """
+    pages_missing: int
+    slots_missing: int
+    n_requested: int
+    n_free: int
+    n_cached: int
+    n_own: int
+    n_others: int
+    n_quarantined: int
 
 # Levels of log lines, as in syslog.
 LOG_ERROR: int

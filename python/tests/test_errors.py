@@ -70,6 +70,24 @@ def test_every_status_has_its_exception(tmp_path, monkeypatch, status, name, exc
     assert type(pickle.loads(pickle.dumps(caught.value))) is exception
 
 
+def test_what_was_missing(embedded):
+    pool = embedded.pool("test")
+    pages = pool.n_pages
+    own = pool.create(1, pool.page_size * 3)
+    assert (paged.FullError.pages_missing, paged.QuotaError.slots_missing) == (0, 0)
+    with pytest.raises(paged.FullError) as caught:
+        pool.create(2, pool.page_size * (pages // 2))
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.pages_missing, error.slots_missing) == (3, 0)
+    assert (error.n_requested, error.n_free, error.n_cached) == (pages, pages - 3, 0)
+    assert (error.n_own, error.n_others, error.n_quarantined) == (3, 0, 0)
+    with pytest.raises(paged.FullError) as caught:
+        pool.create(pool.n_slots)
+    assert (caught.value.pages_missing, caught.value.slots_missing) == (0, 1)
+    pool.erase(own)
+    pool.create(2, pool.page_size * (pages // 2))
+
+
 def test_what_the_library_says(embedded, served, daemon, tmp_path):
     pool = embedded.pool("test")
     seq, = pool.create(1, 32)

@@ -285,6 +285,7 @@ static const struct wire_reply replies[] = {
 	{ 21, PAGED_OK, "", WIRE_REPLY_METRICS, .metrics = { { .turns = HISTOGRAM }, 2, request_reports } },
 	{ 22, PAGED_OK, "", WIRE_REPLY_LOG_LEVEL, .log_level = { 6 } },
 	{ 23, PAGED_OK, "", WIRE_REPLY_PINS, .pins = { 2, pin_reports, true } },
+	{ 24, PAGED_ERR_FULL, "full", WIRE_REPLY_SHORTAGE, .shortage = { 0, 1, 2, 3, 4, 5, 6, 0, 7, 8, 9 } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

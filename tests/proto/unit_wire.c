@@ -658,6 +658,21 @@ Test(wire, log_level_round_trips)
 	cr_assert(back_reply.kind == WIRE_REPLY_LOG_LEVEL && back_reply.log_level.was == 4);
 }
 
+Test(wire, a_refusal_has_its_shortage)
+{
+	struct wire_reply back, reply = { .id = 7,
+					  .status = PAGED_ERR_FULL,
+					  .text = "full",
+					  .kind = WIRE_REPLY_SHORTAGE,
+					  .shortage = { 0, 1, 2, 3, 4, 5, 6, 0, 7, 8, UINT32_MAX } };
+	size_t size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert(back.kind == WIRE_REPLY_SHORTAGE && back.status == PAGED_ERR_FULL);
+	cr_assert_str_eq(back.text, "full");
+	cr_assert_arr_eq(&back.shortage, &reply.shortage, sizeof(reply.shortage));
+}
+
 Test(wire, hand_over_round_trips)
 {
 	static struct paged_seq_item items[PAGED_MAX_REQUEST_SEQS + 1];

@@ -23,6 +23,7 @@ IT_TESTS += \
 	%D%/it_quarantine \
 	%D%/it_races \
 	%D%/it_replaced \
+	%D%/it_shortage \
 	%D%/it_start \
 	%D%/it_start_waits \
 	%D%/it_steady \
