@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/append_ops.h"
 #include "kernels/cpu/int_math.h"
 #include "kernels/cpu/row_cursor.h"

@@ -7,6 +7,7 @@ kernels_libkernels_la_SOURCES += \
 	%D%/combine.c \
 	%D%/combine.h \
 	%D%/append_ops.h \
+	%D%/convert.h \
 	%D%/copy_pages.c \
 	%D%/gather.c \
 	%D%/int_math.h \

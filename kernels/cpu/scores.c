@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cpu/scores.h"
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/token_addresses.h"
 #include "kernels/cpu/mod_set.h"
 #include "kernels/cpu/q_rows.h"

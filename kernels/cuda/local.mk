@@ -12,7 +12,6 @@ kernels_libkernels_la_SOURCES += \
 	%D%/jit.c \
 	%D%/jit.h \
 	%D%/kernels.h \
-	%D%/mod_args.h \
 	%D%/nvrtc.c \
 	%D%/nvrtc.h \
 	%D%/plan.c \
@@ -135,7 +134,7 @@ GPU_BUILT_IN_FILES = \
 	%D%/attention_prefill.cu \
 	%D%/attention_simt.cu \
 	$(GPU_SM_90A_FILES) \
-	%D%/mod_args.h \
+	kernels/mod/mod_args.h \
 	%D%/device/mod_device.h
 EXTRA_DIST += %D%/embed.awk
 CLEANFILES += %D%/sources.c

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/mod/frontend.h"
 
 enum paged_status

@@ -9,8 +9,8 @@
 #ifndef PAGED_KERNELS_MOD_CUDA_SOURCE_H
 #define PAGED_KERNELS_MOD_CUDA_SOURCE_H
 
-#include "kernels/cuda/mod_args.h"
 #include "kernels/mod/mod.h"
+#include "kernels/mod/mod_args.h"
 
 /**
  * mod_cuda_source - source of a mask and a score mod; equal mods give equal text

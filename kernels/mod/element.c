@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/mod/ir.h"
 
 static const struct dtype_info {

@@ -18,6 +18,7 @@ kernels_libkernels_la_SOURCES += \
 	%D%/lex.c \
 	%D%/lower.c \
 	%D%/mod.h \
+	%D%/mod_args.h \
 	%D%/parse.c \
 	%D%/print.c \
 	%D%/prune.c \

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "tests/fake-cuda/simt_block.h"
 #include "tests/fake-cuda/simt_model.h"
 

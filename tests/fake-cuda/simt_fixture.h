@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "tests/fake-cuda/simt_run.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/status.h"
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "tests/fake-cuda/simt_fixture.h"
 
 Test(simt, warps_exchange)

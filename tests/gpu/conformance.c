@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
 #include "tests/gpu/conformance.h"
 #include "tests/gpu/conformance_run.h"

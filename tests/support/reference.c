@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 
 void
 reference_store(void *array, enum paged_dtype dtype, size_t i, float value)

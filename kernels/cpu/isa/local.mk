@@ -1,6 +1,5 @@
 # The files of an instruction set are compiled with its flags, and called only if the CPU supports it.
 kernels_libkernels_la_SOURCES += \
-	%D%/convert.h \
 	%D%/isa.c \
 	%D%/tile_avx512.h
 kernels_libtile_generic_la_SOURCES += \

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile.h"
 
 #define LANES 16u

@@ -5,7 +5,7 @@
  * With the default LANES 4, machines without AVX2 run them; with another LANES, they model other
  * instruction sets in tests.
  */
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile.h"
 
 #ifndef LANES

@@ -17,7 +17,7 @@
 /* Included first: under NVRTC, which has no stdint.h, simt.h defines the integer types. */
 #include "kernels/cuda/simt/simt.h"
 
-#include "kernels/cuda/mod_args.h"
+#include "kernels/mod/mod_args.h"
 
 static_assert(sizeof(cuda_mod_name) == 64 && sizeof(cuda_mod_args) == 8 + 2 * CUDA_MOD_NAMES * 64,
 	      "as the host fills it");

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"

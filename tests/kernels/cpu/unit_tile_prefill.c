@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/convert.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
 #include "tests/kernels/cpu/tile_model.h"

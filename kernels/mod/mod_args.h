@@ -7,8 +7,8 @@
  * another struct, not other code.  While a kernel runs, nothing changes the
  * struct or the memory that it points to, except the record of a bad index.
  */
-#ifndef PAGED_KERNELS_CUDA_MOD_ARGS_H
-#define PAGED_KERNELS_CUDA_MOD_ARGS_H
+#ifndef PAGED_KERNELS_MOD_MOD_ARGS_H
+#define PAGED_KERNELS_MOD_MOD_ARGS_H
 
 #if !defined(__CUDACC_RTC__)
 #include <stdint.h>

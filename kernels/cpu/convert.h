@@ -7,8 +7,8 @@
  * e5m2, values beyond the largest finite number, infinity included, saturate to it, and NaN becomes
  * 0x7f.  For i8 the value must round to -127 .. 127.
  */
-#ifndef PAGED_KERNELS_CPU_ISA_CONVERT_H
-#define PAGED_KERNELS_CPU_ISA_CONVERT_H
+#ifndef PAGED_KERNELS_CPU_CONVERT_H
+#define PAGED_KERNELS_CPU_CONVERT_H
 
 #include <stdint.h>
 #include <string.h>
