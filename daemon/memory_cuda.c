@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pages in a GPU's memory: each pool is one allocation, which members open by
- * a descriptor or a handle (kernels/cuda/share_memory.h).  Whether that works depends
+ * a descriptor or a handle (kernels/cuda/host/share_memory.h).  Whether that works depends
  * on the driver, the device, and the confinement and user of the processes;
  * so a child process tries it before any member does.
  *

@@ -8,7 +8,7 @@
 #ifndef PAGED_DAEMON_PROBE_H
 #define PAGED_DAEMON_PROBE_H
 
-#include "kernels/cuda/share_memory.h"
+#include "kernels/cuda/host/share_memory.h"
 
 /** The only argument of such a child. */
 #define PROBE_ARGUMENT "--probe-export"

@@ -12,7 +12,7 @@
 
 #include "bench/gpu/gpu_reader.h"
 #include "bench/suite.h"
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 
 #define BENCH_GPU_FUNCTIONS(F)                                                                                  \
 	F(cuStreamBeginCapture_v2, capture_begin, (cuda_stream stream, int mode))                               \

@@ -14,7 +14,7 @@
 #include "bench/rounds.h"
 #include "bench/suite.h"
 #include "kernels/mod/cuda_source.h"
-#include "kernels/cuda/jit.h"
+#include "kernels/cuda/host/jit.h"
 
 static const struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 },
 					  { .name = "heads", .dtype = MOD_I32 },

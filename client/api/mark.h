@@ -12,7 +12,7 @@
 #include "client/owner/process.h"
 #include "client/pagedclient.h"
 #include "common/region.h"
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 
 enum mark_kind {
 	MARK_REACHED = 1, /* the marked work was complete when the mark was made */

@@ -35,7 +35,7 @@
 #include "client/api/compute_ops.h"
 #include "client/api/objects.h"
 #include "client/cuda/cuda_kernels.h"
-#include "kernels/cuda/plan.h"
+#include "kernels/cuda/host/plan.h"
 
 #define CUDA_SHAPES 4u
 #define CUDA_STAGES 4u

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "client/owner/map_cuda.h"
-#include "kernels/cuda/images.h"
+#include "kernels/cuda/host/images.h"
 
 /* Bytes of dynamic shared memory above which a kernel must opt in. */
 #define SHARED_WITHOUT_OPT_IN (48u << 10)

@@ -13,8 +13,8 @@
 #define PAGED_CLIENT_CUDA_KERNELS_H
 
 #include "client/api/objects.h"
-#include "kernels/cuda/choose_kernel.h"
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/choose_kernel.h"
+#include "kernels/cuda/host/gpu.h"
 
 struct cuda_kernel {
 	const char *name;

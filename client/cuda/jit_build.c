@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "kernels/cuda/images.h"
-#include "kernels/cuda/aot.h"
-#include "kernels/cuda/sources.h"
+#include "kernels/cuda/host/images.h"
+#include "kernels/cuda/host/aot.h"
+#include "kernels/cuda/host/sources.h"
 
 /* Part of the keys; increase it when jit.c compiles the same sources to different code. */
 #define JIT_REVISION "2"

@@ -7,7 +7,7 @@
  * results never depend on when a compilation ends.
  *
  * Common mods are compiled ahead of time into the library
- * (kernels/cuda/aot.h).  Other code is compiled once: the store's list shares
+ * (kernels/cuda/host/aot.h).  Other code is compiled once: the store's list shares
  * it within a process, and the code cache shares it between processes.  The
  * thread opens the cache at the first request, and the compiler at the first
  * request that the cache cannot answer; neither is required before that.
@@ -28,7 +28,7 @@
 #include <stdbool.h>
 
 #include "client/pagedclient.h"
-#include "kernels/cuda/jit.h"
+#include "kernels/cuda/host/jit.h"
 
 /** Identifies the code to compile. */
 struct jit_request {

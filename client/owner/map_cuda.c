@@ -29,7 +29,7 @@
 
 #include "client/owner/map_cuda.h"
 #include "client/owner/map_ops.h"
-#include "kernels/cuda/share_memory.h"
+#include "kernels/cuda/host/share_memory.h"
 
 struct map_cuda_key {
 	uint8_t memory_id[WIRE_MEMORY_ID_SIZE];

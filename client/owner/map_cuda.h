@@ -6,7 +6,7 @@
 #define PAGED_CLIENT_MAP_CUDA_H
 
 #include "client/owner/owner.h"
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 
 /** map_cuda_gpu - the pool's device; valid while the pool is open */
 const struct cuda_gpu *map_cuda_gpu(const struct owner_pool *pool);

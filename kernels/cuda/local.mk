@@ -1,24 +1,24 @@
 # The driver and its compiler, loaded at run time; what launchers need to know about the kernels; mods for the GPU.
 kernels_libkernels_la_SOURCES += \
-	%D%/aot.c \
-	%D%/aot.h \
-	%D%/aot_list.h \
-	%D%/choose_kernel.c \
-	%D%/choose_kernel.h \
-	%D%/driver.c \
-	%D%/driver.h \
-	%D%/gpu.c \
-	%D%/gpu.h \
-	%D%/jit.c \
-	%D%/jit.h \
+	%D%/host/aot.c \
+	%D%/host/aot.h \
+	%D%/host/aot_list.h \
+	%D%/host/choose_kernel.c \
+	%D%/host/choose_kernel.h \
+	%D%/host/driver.c \
+	%D%/host/driver.h \
+	%D%/host/gpu.c \
+	%D%/host/gpu.h \
+	%D%/host/jit.c \
+	%D%/host/jit.h \
 	%D%/kernels.h \
-	%D%/nvrtc.c \
-	%D%/nvrtc.h \
-	%D%/plan.c \
-	%D%/plan.h \
-	%D%/share_memory.c \
-	%D%/share_memory.h \
-	%D%/sources.h
+	%D%/host/nvrtc.c \
+	%D%/host/nvrtc.h \
+	%D%/host/plan.c \
+	%D%/host/plan.h \
+	%D%/host/share_memory.c \
+	%D%/host/share_memory.h \
+	%D%/host/sources.h
 kernels_libkernels_la_LIBADD += -ldl
 
 # The kernels; tests compile them for the host too.
@@ -70,20 +70,20 @@ EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) $(GPU_H
 
 # Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.
 AOT_FILES = \
-	%D%/aot_alibi.cu \
-	%D%/aot_capped_window.cu \
-	%D%/aot_document.cu \
-	%D%/aot_prefix_lm.cu \
-	%D%/aot_sliding_window.cu \
-	%D%/aot_soft_cap.cu
-EXTRA_PROGRAMS += %D%/aot_make
-%C%_aot_make_SOURCES = %D%/aot_make.c
-%C%_aot_make_LDADD = kernels/libkernels.la common/libcommon.la
-CLEANFILES += $(AOT_FILES) %D%/aot_make$(EXEEXT) %D%/aot.stamp
-%D%/aot.stamp: %D%/aot_make$(EXEEXT)
-	$(AM_V_GEN)%D%/aot_make %D% && touch $@
+	%D%/host/aot_alibi.cu \
+	%D%/host/aot_capped_window.cu \
+	%D%/host/aot_document.cu \
+	%D%/host/aot_prefix_lm.cu \
+	%D%/host/aot_sliding_window.cu \
+	%D%/host/aot_soft_cap.cu
+EXTRA_PROGRAMS += %D%/host/aot_make
+%C%_host_aot_make_SOURCES = %D%/host/aot_make.c
+%C%_host_aot_make_LDADD = kernels/libkernels.la common/libcommon.la
+CLEANFILES += $(AOT_FILES) %D%/host/aot_make$(EXEEXT) %D%/host/aot.stamp
+%D%/host/aot.stamp: %D%/host/aot_make$(EXEEXT)
+	$(AM_V_GEN)%D%/host/aot_make %D%/host && touch $@
 # A source that did not change is not written, and nothing is compiled again.
-$(AOT_FILES): %D%/aot.stamp
+$(AOT_FILES): %D%/host/aot.stamp
 	@:
 
 # With --with-cuda they are compiled for each of CUDA_ARCHS, with a report of ptxas each, and built in;
@@ -121,7 +121,7 @@ $(kernels_libimages_la_OBJECTS): $(CUDA_IMAGES)
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.report)
 endif
 noinst_LTLIBRARIES += kernels/libimages.la
-kernels_libimages_la_SOURCES = %D%/images.c %D%/images.h
+kernels_libimages_la_SOURCES = %D%/host/images.c %D%/host/images.h
 kernels_libimages_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_IMAGE_CPPFLAGS)
 
 # What NVRTC compiles at run time, built in as text.
@@ -136,11 +136,11 @@ GPU_BUILT_IN_FILES = \
 	$(GPU_SM_90A_FILES) \
 	kernels/mod/mod_args.h \
 	%D%/device/mod_device.h
-EXTRA_DIST += %D%/embed.awk
-CLEANFILES += %D%/sources.c
-nodist_kernels_libkernels_la_SOURCES = %D%/sources.c
+EXTRA_DIST += %D%/host/embed.awk
+CLEANFILES += %D%/host/sources.c
+nodist_kernels_libkernels_la_SOURCES = %D%/host/sources.c
 
 # Made elsewhere and moved, so that half a file is never found there.
-%D%/sources.c: $(GPU_BUILT_IN_FILES) %D%/embed.awk
-	$(AM_V_GEN)$(MKDIR_P) %D% && (cd $(srcdir) && $(AWK) -f %D%/embed.awk $(GPU_BUILT_IN_FILES)) >$@.new && \
+%D%/host/sources.c: $(GPU_BUILT_IN_FILES) %D%/host/embed.awk
+	$(AM_V_GEN)$(MKDIR_P) %D%/host && (cd $(srcdir) && $(AWK) -f %D%/host/embed.awk $(GPU_BUILT_IN_FILES)) >$@.new && \
 		mv $@.new $@

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "client/cuda/jit_store.h"
-#include "kernels/cuda/aot.h"
+#include "kernels/cuda/host/aot.h"
 #include "kernels/mod/cuda_source.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/fake-cuda/load.h"

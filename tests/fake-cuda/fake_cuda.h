@@ -49,7 +49,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 #include "tests/support/cuda_graph.h"
 
 #pragma GCC visibility push(default)

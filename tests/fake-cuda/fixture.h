@@ -5,7 +5,7 @@
 
 #include "tests/support/harness.h"
 #include "tests/fake-cuda/load.h"
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 
 #define MIB ((size_t)1 << 20)
 

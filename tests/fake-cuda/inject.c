@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 
 #define MAX_COUNTED 128
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tests/fake-cuda/fixture.h"
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/host/nvrtc.h"
 #include "tests/fake-cuda/image.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
 

@@ -9,7 +9,7 @@
  *   PAGED_FAKE_NVRTC_VERSION=11040  its version instead
  *   CXX=COMMAND                the compiler; default: the one it was built with
  */
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/host/nvrtc.h"
 
 #include <errno.h>
 #include <fcntl.h>

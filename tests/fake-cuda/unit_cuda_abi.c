@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
+#include "kernels/cuda/host/nvrtc.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/nvrtc.h"
 #include "tests/fake-cuda/cuda_abi.h"
 #include "tests/support/cuda_graph.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 #include "tests/fake-cuda/simt_run.h"
 #include "tests/fake-cuda/tensor_map.h"
 #include "tests/fake-cuda/image.h"

@@ -5,8 +5,8 @@
 n=1
 status=0
 compiled=$(sed -n '/^GPU_S[OM][A-Z0-9_]*_FILES/,/[^\\]$/s,.*%D%/\(.*\)[.]cu.*,\1,p' "$PAGED_SRCDIR/kernels/cuda/local.mk" | sort)
-included=$(sed -n '/^#define [A-Z0-9_]*SOURCES(S)/,/[^\\]$/p' "$PAGED_SRCDIR/kernels/cuda/images.c" | grep -o 'S([a-z_]*)' |
-	sed 's/S(\(.*\))/\1/' | sort)
+included=$(sed -n '/^#define [A-Z0-9_]*SOURCES(S)/,/[^\\]$/p' "$PAGED_SRCDIR/kernels/cuda/host/images.c" | grep -o 'S("[a-z/]*", [a-z_]*)' |
+	sed 's/S("\(.*\)", \(.*\))/\1\2/' | sort)
 if [ -n "$compiled" ] && [ "$compiled" = "$included" ]; then
 	echo "ok 1 - images.c includes each kernel that is compiled"
 else
@@ -20,7 +20,7 @@ if [ "$CUDA_IMAGES" != yes ]; then
 	echo "1..2"
 	exit $status
 fi
-for report in kernels/cuda/*.sm_*.report; do
+for report in $(find kernels/cuda -name "*.sm_*.report" | sort); do
 	n=$((n + 1))
 	kernels=$(grep -c 'Compiling entry function' "$report")
 	# Functions that are called have a line of their own.

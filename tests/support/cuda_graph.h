@@ -3,7 +3,7 @@
  * cuda_graph.h - stream capture and graph launch of the CUDA driver API, for tests
  *
  * The library itself captures nothing; an engine does.  The functions are
- * declared as in kernels/cuda/driver.h and looked up in the driver that is
+ * declared as in kernels/cuda/host/driver.h and looked up in the driver that is
  * loaded; unit_cuda_abi compares the declarations with cuda.h.
  */
 #ifndef TESTS_CUDA_GRAPH_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 
 typedef struct CUgraph_st *cuda_graph;
 typedef struct CUgraphExec_st *cuda_graph_exec;

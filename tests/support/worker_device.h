@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 
 enum worker_buffer { WORKER_K, WORKER_V, WORKER_Q, WORKER_OUTPUT, WORKER_N_BUFFERS };
 

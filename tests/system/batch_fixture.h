@@ -12,7 +12,7 @@
 #define TESTS_BATCH_FIXTURE_H
 
 #include "client/pagedclient.h"
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 #include "kernels/mod/mod.h"
 #include "tests/support/golden_attention.h"
 #include "tests/support/harness.h"

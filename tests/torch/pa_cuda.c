@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 #include "tests/fake-cuda/load.h"
 
 const char *const pa_backend = "cuda";

@@ -2,4 +2,4 @@
 /* aot_alibi.cu for the host. */
 #include "tests/fake-cuda/kernels/aot.h"
 
-#include "kernels/cuda/aot_alibi.cu"
+#include "kernels/cuda/host/aot_alibi.cu"

@@ -2,4 +2,4 @@
 /* aot_capped_window.cu for the host. */
 #include "tests/fake-cuda/kernels/aot.h"
 
-#include "kernels/cuda/aot_capped_window.cu"
+#include "kernels/cuda/host/aot_capped_window.cu"

@@ -2,4 +2,4 @@
 /* aot_document.cu for the host. */
 #include "tests/fake-cuda/kernels/aot.h"
 
-#include "kernels/cuda/aot_document.cu"
+#include "kernels/cuda/host/aot_document.cu"

@@ -2,4 +2,4 @@
 /* aot_prefix_lm.cu for the host. */
 #include "tests/fake-cuda/kernels/aot.h"
 
-#include "kernels/cuda/aot_prefix_lm.cu"
+#include "kernels/cuda/host/aot_prefix_lm.cu"

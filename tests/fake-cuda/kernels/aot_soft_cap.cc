@@ -2,4 +2,4 @@
 /* aot_soft_cap.cu for the host. */
 #include "tests/fake-cuda/kernels/aot.h"
 
-#include "kernels/cuda/aot_soft_cap.cu"
+#include "kernels/cuda/host/aot_soft_cap.cu"

@@ -9,7 +9,7 @@
 #ifndef PAGED_TESTS_CUDA_KERNEL_FIXTURE_H
 #define PAGED_TESTS_CUDA_KERNEL_FIXTURE_H
 
-#include "kernels/cuda/plan.h"
+#include "kernels/cuda/host/plan.h"
 #include "kernels/mask/mask.h"
 #include "tests/support/kernel_fixture.h"
 

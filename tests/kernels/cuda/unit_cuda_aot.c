@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/jit.h"
-#include "kernels/cuda/aot.h"
+#include "kernels/cuda/host/jit.h"
+#include "kernels/cuda/host/aot.h"
 #include "kernels/mod/cuda_source.h"
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cuda/choose_kernel.h"
+#include "kernels/cuda/host/choose_kernel.h"
 #include "tests/kernels/cuda/mla_check.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"

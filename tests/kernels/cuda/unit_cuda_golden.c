@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/choose_kernel.h"
+#include "kernels/cuda/host/choose_kernel.h"
 #include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/golden_attention.h"
 #include "tests/support/kernel_test.h"

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "kernels/cuda/share_memory.h"
+#include "kernels/cuda/host/share_memory.h"
 
 #define TEXT "GPU-0123abcd-4567-89ef-0011-223344556677"
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/cuda/jit.h"
-#include "kernels/cuda/sources.h"
+#include "kernels/cuda/host/jit.h"
+#include "kernels/cuda/host/sources.h"
 #include "kernels/mod/cuda_source.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/support/mod_generator.h"

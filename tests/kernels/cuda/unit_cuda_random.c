@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cuda/choose_kernel.h"
+#include "kernels/cuda/host/choose_kernel.h"
 #include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 #include "tests/fake-cuda/load.h"
 #include "tests/support/geometry.h"
 #include "tests/support/worker_fixture.h"

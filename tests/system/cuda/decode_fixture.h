@@ -13,7 +13,7 @@
 #define TESTS_DECODE_FIXTURE_H
 
 #include "client/pagedclient.h"
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 #include "tests/support/cuda_graph.h"
 #include "tests/support/geometry.h"
 #include "tests/support/harness.h"

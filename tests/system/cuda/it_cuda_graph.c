@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/host/nvrtc.h"
 #include "tests/system/cuda/cuda_daemon.h"
 #include "tests/system/cuda/decode_fixture.h"
 #include "tests/support/sequences.h"

@@ -5,8 +5,8 @@
 
 #include "client/pagedclient.h"
 #include "tests/fake-cuda/fixture.h"
-#include "kernels/cuda/images.h"
-#include "kernels/cuda/aot.h"
+#include "kernels/cuda/host/images.h"
+#include "kernels/cuda/host/aot.h"
 #include "tests/fake-cuda/simt_run.h"
 #include "tests/system/cuda/cuda_daemon.h"
 

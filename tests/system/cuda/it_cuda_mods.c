@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "kernels/cuda/aot.h"
+#include "kernels/cuda/host/aot.h"
 #include "tests/system/cuda/mods_fixture.h"
 
 IT_TEST(score_mod_reads_an_array)

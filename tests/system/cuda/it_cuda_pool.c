@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 #include "tests/system/cuda/cuda_daemon.h"
 #include "tests/support/harness.h"
 #include "tests/support/wire_peer.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/host/nvrtc.h"
 #include "tests/fake-cuda/load.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/system/cuda/cuda_daemon.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/fake-cuda/fixture.h"
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/host/nvrtc.h"
 #include "tests/fake-cuda/simt_run.h"
 
 #define MAX_FILE ((size_t)8 << 20)

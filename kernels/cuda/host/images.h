@@ -6,8 +6,8 @@
  * and PTX, which the driver compiles for other devices.  A build without
  * --with-cuda has no images and finds the empty cuda_image_none for each source.
  */
-#ifndef PAGED_KERNELS_CUDA_IMAGES_H
-#define PAGED_KERNELS_CUDA_IMAGES_H
+#ifndef PAGED_KERNELS_CUDA_HOST_IMAGES_H
+#define PAGED_KERNELS_CUDA_HOST_IMAGES_H
 
 #include <stddef.h>
 #include <stdint.h>

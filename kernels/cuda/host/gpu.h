@@ -10,12 +10,12 @@
  * Threads: open and close by one thread at a time; the rest by any.
  * Fork: as in driver.h; a child frees host memory only and closes nothing.
  */
-#ifndef PAGED_KERNELS_CUDA_GPU_H
-#define PAGED_KERNELS_CUDA_GPU_H
+#ifndef PAGED_KERNELS_CUDA_HOST_GPU_H
+#define PAGED_KERNELS_CUDA_HOST_GPU_H
 
 #include <stdbool.h>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 
 /** "GPU-", 36 characters and a terminating zero. */
 #define CUDA_UUID_TEXT 41

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** choose_kernel.h - the attention kernels for a pool and a batch's queries */
-#ifndef PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
-#define PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
+#ifndef PAGED_KERNELS_CUDA_HOST_CHOOSE_KERNEL_H
+#define PAGED_KERNELS_CUDA_HOST_CHOOSE_KERNEL_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/host/nvrtc.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -5,8 +5,8 @@
  * The text is built into the library, so the run-time compiler gets exactly the
  * sources that this build was tested with.
  */
-#ifndef PAGED_KERNELS_CUDA_SOURCES_H
-#define PAGED_KERNELS_CUDA_SOURCES_H
+#ifndef PAGED_KERNELS_CUDA_HOST_SOURCES_H
+#define PAGED_KERNELS_CUDA_HOST_SOURCES_H
 
 struct cuda_source {
 	const char *name; /* as in #include: "kernels/cuda/simt/simt.h" */

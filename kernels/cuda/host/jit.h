@@ -11,13 +11,13 @@
  * Threads: any number at the same time.  A compilation takes a third of a
  * second or more.
  */
-#ifndef PAGED_KERNELS_CUDA_JIT_H
-#define PAGED_KERNELS_CUDA_JIT_H
+#ifndef PAGED_KERNELS_CUDA_HOST_JIT_H
+#define PAGED_KERNELS_CUDA_HOST_JIT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/host/nvrtc.h"
 
 /** The name of the mods' struct in attention.h. */
 #define CUDA_MOD_STRUCT "attention_mod"

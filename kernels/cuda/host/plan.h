@@ -2,8 +2,8 @@
 /**
  * plan.h - upper bounds on the memory of a batch's plan on the device
  */
-#ifndef PAGED_KERNELS_CUDA_PLAN_H
-#define PAGED_KERNELS_CUDA_PLAN_H
+#ifndef PAGED_KERNELS_CUDA_HOST_PLAN_H
+#define PAGED_KERNELS_CUDA_HOST_PLAN_H
 
 #include "common/status.h"
 #include "kernels/cuda/kernels.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/aot.h"
+#include "kernels/cuda/host/aot.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/jit.h"
-#include "kernels/cuda/aot_list.h"
+#include "kernels/cuda/host/jit.h"
+#include "kernels/cuda/host/aot_list.h"
 #include "kernels/mod/cuda_source.h"
 
 #define ENTRY(name, mask, score) { #name, "aot_" #name, mask, score },

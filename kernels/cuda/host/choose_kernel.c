@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cuda/choose_kernel.h"
+#include "kernels/cuda/host/choose_kernel.h"
 
 #include <assert.h>
 #include <string.h>

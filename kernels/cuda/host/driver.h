@@ -18,8 +18,8 @@
  * Threads: the table is read-only; the driver's functions are thread-safe.
  * Fork: CUDA does not survive fork(); a child must not call any of it.
  */
-#ifndef PAGED_KERNELS_CUDA_DRIVER_H
-#define PAGED_KERNELS_CUDA_DRIVER_H
+#ifndef PAGED_KERNELS_CUDA_HOST_DRIVER_H
+#define PAGED_KERNELS_CUDA_HOST_DRIVER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/aot.h"
+#include "kernels/cuda/host/aot.h"
 
 /* The file defines ATTENTION_MOD as itself: attention.h then includes it where the mods' struct belongs. */
 static char *
@@ -28,7 +28,7 @@ aot_file_text(const struct cuda_aot *aot, const char *mods)
 	fprintf(to,
 		"/* Made by aot_make. */\n"
 		"#ifndef ATTENTION_MOD\n"
-		"#define ATTENTION_MOD \"kernels/cuda/%s.cu\"\n"
+		"#define ATTENTION_MOD \"kernels/cuda/host/%s.cu\"\n"
 		"#define ATTENTION_SUFFIX _%s\n"
 		"#ifndef ATTENTION_ONE\n"
 		"#define ATTENTION_ONE\n",

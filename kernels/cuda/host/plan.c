@@ -3,7 +3,7 @@
  * Upper bounds on the plan that plan.cu makes for any batch.  A row is split into
  * at most target_work_items items, or one for each (tile, KV head) if these are more.
  */
-#include "kernels/cuda/plan.h"
+#include "kernels/cuda/host/plan.h"
 
 static uint64_t
 plan_min(uint64_t a, uint64_t b)

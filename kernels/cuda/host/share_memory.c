@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/share_memory.h"
+#include "kernels/cuda/host/share_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

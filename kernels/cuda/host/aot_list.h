@@ -18,8 +18,8 @@
  * add it here, and add its file to AOT_FILES of kernels/local.mk and to
  * tests/fake-cuda/local.mk.
  */
-#ifndef PAGED_KERNELS_CUDA_AOT_LIST_H
-#define PAGED_KERNELS_CUDA_AOT_LIST_H
+#ifndef PAGED_KERNELS_CUDA_HOST_AOT_LIST_H
+#define PAGED_KERNELS_CUDA_HOST_AOT_LIST_H
 
 #define CUDA_AOT_LIST(R)                                    \
 	R(sliding_window, "sliding_window", NULL)             \

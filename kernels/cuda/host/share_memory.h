@@ -16,10 +16,10 @@
  * memory.  Sizes are multiples of CUDA_GRANULE: CUDA packs smaller allocations
  * into one granule, and a handle would open all of them.
  */
-#ifndef PAGED_KERNELS_CUDA_SHARE_MEMORY_H
-#define PAGED_KERNELS_CUDA_SHARE_MEMORY_H
+#ifndef PAGED_KERNELS_CUDA_HOST_SHARE_MEMORY_H
+#define PAGED_KERNELS_CUDA_HOST_SHARE_MEMORY_H
 
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/host/gpu.h"
 
 #define CUDA_GRANULE ((uint64_t)2 << 20)
 #define CUDA_CANARY_SIZE 32

@@ -10,8 +10,8 @@
  * cuda_nvrtc_close(); a program belongs to one thread at a time.
  * Threads: different programs may be compiled at the same time.
  */
-#ifndef PAGED_KERNELS_CUDA_NVRTC_H
-#define PAGED_KERNELS_CUDA_NVRTC_H
+#ifndef PAGED_KERNELS_CUDA_HOST_NVRTC_H
+#define PAGED_KERNELS_CUDA_HOST_NVRTC_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/host/driver.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>

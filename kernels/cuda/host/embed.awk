@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# embed.awk FILE... - the files as C strings, for kernels/cuda/sources.h
+# embed.awk FILE... - the files as C strings, for kernels/cuda/host/sources.h
 BEGIN {
 	print "/* Made by embed.awk. */"
-	print "#include \"kernels/cuda/sources.h\"\n"
+	print "#include \"kernels/cuda/host/sources.h\"\n"
 	print "const struct cuda_source cuda_sources[] = {"
 	for (i = 1; i < ARGC; i++) {
 		printf "\t{ \"%s\",\n", ARGV[i]

@@ -8,64 +8,74 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/cuda/images.h"
-#include "kernels/cuda/aot_list.h"
+#include "kernels/cuda/host/images.h"
+#include "kernels/cuda/host/aot_list.h"
 
-#define SOURCES(S)                                                                                                     \
-	S(append)                                                                                                      \
-	S(attention_bytes) S(attention_combine) S(attention_merge) S(attention_mla) S(attention_mma)                   \
-	S(attention_prefill) S(attention_simt) S(pages) S(plan)
+/* Each with its directory in kernels/cuda. */
+#define SOURCES(S)               \
+	S("", append)            \
+	S("", attention_bytes)   \
+	S("", attention_combine) \
+	S("", attention_merge)   \
+	S("", attention_mla)     \
+	S("", attention_mma)     \
+	S("", attention_prefill) \
+	S("", attention_simt)    \
+	S("", pages)             \
+	S("", plan)
 
 /* For sm_90 and later */
-#define SM_90_SOURCES(S) S(attention_bulk)
+#define SM_90_SOURCES(S) S("", attention_bulk)
 /* For sm_90a alone */
-#define SM_90A_SOURCES(S) S(attention_mla_cluster) S(attention_mla_wgmma) S(attention_wgmma)
+#define SM_90A_SOURCES(S) S("", attention_mla_cluster) S("", attention_mla_wgmma) S("", attention_wgmma)
 
 #ifdef PAGED_CUDA_IMAGES
 
 /* The architectures of CUDA_ARCHS. */
 #ifdef PAGED_CUDA_SM_80
-#define SM_80(A, source) A(source, sm_80)
+#define SM_80(A, directory, source) A(directory, source, sm_80)
 #else
-#define SM_80(A, source)
+#define SM_80(A, directory, source)
 #endif
 #ifdef PAGED_CUDA_SM_90A
-#define SM_90A(A, source) A(source, sm_90a)
+#define SM_90A(A, directory, source) A(directory, source, sm_90a)
 #else
-#define SM_90A(A, source)
+#define SM_90A(A, directory, source)
 #endif
 #ifdef PAGED_CUDA_SM_100
-#define SM_100(A, source) A(source, sm_100)
+#define SM_100(A, directory, source) A(directory, source, sm_100)
 #else
-#define SM_100(A, source)
+#define SM_100(A, directory, source)
 #endif
-#define CUBINS(A, source) SM_80(A, source) SM_90A(A, source) SM_100(A, source)
-#define ARCHITECTURES(A, source) CUBINS(A, source) A(source, ptx)
+#define CUBINS(A, directory, source) \
+	SM_80(A, directory, source) SM_90A(A, directory, source) SM_100(A, directory, source)
+#define ARCHITECTURES(A, directory, source) CUBINS(A, directory, source) A(directory, source, ptx)
 
-#define INCLUDE(source, arch)                                                                      \
+#define INCLUDE(directory, source, arch)                                                           \
 	__asm__(".pushsection .rodata\n"                                                           \
 		".balign 64\n"                                                                     \
 		"cuda_image_" #source "_" #arch ":\n"                                              \
-		".incbin \"kernels/cuda/" #source "." #arch "\"\n"                                 \
+		".incbin \"kernels/cuda/" directory #source "." #arch "\"\n"                       \
 		"cuda_image_" #source "_" #arch "_end:\n"                                          \
 		".byte 0\n"                                                                        \
 		".popsection\n");                                                                  \
 	extern const uint8_t cuda_image_##source##_##arch[] __attribute__((visibility("hidden"))); \
 	extern const uint8_t cuda_image_##source##_##arch##_end[] __attribute__((visibility("hidden")));
-#define INCLUDE_ALL(source) ARCHITECTURES(INCLUDE, source)
-#define INCLUDE_AOT(name, mask, score) CUBINS(INCLUDE, aot_##name)
-#define INCLUDE_SM_90(source) SM_90A(INCLUDE, source) SM_100(INCLUDE, source)
-#define INCLUDE_SM_90A(source) SM_90A(INCLUDE, source)
+#define INCLUDE_ALL(directory, source) ARCHITECTURES(INCLUDE, directory, source)
+#define INCLUDE_AOT(name, mask, score) CUBINS(INCLUDE, "host/", aot_##name)
+#define INCLUDE_SM_90(directory, source) SM_90A(INCLUDE, directory, source) SM_100(INCLUDE, directory, source)
+#define INCLUDE_SM_90A(directory, source) SM_90A(INCLUDE, directory, source)
 SOURCES(INCLUDE_ALL)
 SM_90_SOURCES(INCLUDE_SM_90)
 SM_90A_SOURCES(INCLUDE_SM_90A)
 CUDA_AOT_LIST(INCLUDE_AOT)
 
-#define ENTRY(source, arch) { #source, #arch, cuda_image_##source##_##arch, cuda_image_##source##_##arch##_end },
-#define ENTRY_ALL(source) ARCHITECTURES(ENTRY, source)
-#define ENTRY_SM_90(source) SM_90A(ENTRY, source) SM_100(ENTRY, source)
-#define ENTRY_SM_90A(source) SM_90A(ENTRY, source)
-#define ENTRY_AOT(name, mask, score) CUBINS(ENTRY, aot_##name)
+#define ENTRY(directory, source, arch) \
+	{ #source, #arch, cuda_image_##source##_##arch, cuda_image_##source##_##arch##_end },
+#define ENTRY_ALL(directory, source) ARCHITECTURES(ENTRY, directory, source)
+#define ENTRY_SM_90(directory, source) SM_90A(ENTRY, directory, source) SM_100(ENTRY, directory, source)
+#define ENTRY_SM_90A(directory, source) SM_90A(ENTRY, directory, source)
+#define ENTRY_AOT(name, mask, score) CUBINS(ENTRY, "host/", aot_##name)
 #endif
 
 static const struct cuda_image images[] = {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/jit.h"
+#include "kernels/cuda/host/jit.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/sources.h"
+#include "kernels/cuda/host/sources.h"
 
 /* Name of the in-memory header with the mods' source; attention.h includes ATTENTION_MOD. */
 #define MOD_FILE "attention_mod.h"

@@ -12,8 +12,8 @@
  *
  * Threads: any.
  */
-#ifndef PAGED_KERNELS_CUDA_AOT_H
-#define PAGED_KERNELS_CUDA_AOT_H
+#ifndef PAGED_KERNELS_CUDA_HOST_AOT_H
+#define PAGED_KERNELS_CUDA_HOST_AOT_H
 
 #include <stddef.h>
 
