@@ -24,48 +24,48 @@ kernels_libkernels_la_LIBADD += -ldl
 # The kernels; tests compile them for the host too.
 GPU_SOURCE_FILES = \
 	%D%/append.cu \
-	%D%/attention_bytes.cu \
-	%D%/attention_combine.cu \
-	%D%/attention_mla.cu \
-	%D%/attention_mma.cu \
-	%D%/attention_prefill.cu \
-	%D%/attention_simt.cu \
-	%D%/attention_merge.cu \
+	%D%/attention/attention_combine.cu \
+	%D%/attention/attention_merge.cu \
+	%D%/attention/decode/attention_bytes.cu \
+	%D%/attention/decode/attention_mma.cu \
+	%D%/attention/decode/attention_simt.cu \
+	%D%/attention/mla/attention_mla.cu \
+	%D%/attention/prefill/attention_prefill.cu \
 	%D%/pages.cu \
 	%D%/plan.cu
 GPU_HEADER_FILES = \
-	%D%/attention.h \
-	%D%/attention_combine.h \
-	%D%/attention_fetch.h \
-	%D%/attention_halves.h \
-	%D%/attention_mla_consumer.h \
-	%D%/attention_mla_wgmma.h \
-	%D%/attention_mma.h \
-	%D%/attention_prefill.h \
-	%D%/attention_prefill_item.h \
-	%D%/attention_prefill_math.h \
-	%D%/attention_prefill_tile.h \
-	%D%/attention_producer.h \
-	%D%/attention_tile.h \
-	%D%/attention_wgmma.h \
+	%D%/attention/attention.h \
+	%D%/attention/attention_combine.h \
+	%D%/attention/attention_fetch.h \
+	%D%/attention/attention_halves.h \
+	%D%/attention/attention_mma.h \
+	%D%/attention/attention_prefill_item.h \
+	%D%/attention/attention_producer.h \
+	%D%/attention/attention_tile.h \
+	%D%/attention/attention_wgmma.h \
+	%D%/attention/mla/attention_mla_consumer.h \
+	%D%/attention/mla/attention_mla_wgmma.h \
+	%D%/attention/prefill/attention_prefill.h \
+	%D%/attention/prefill/attention_prefill_math.h \
+	%D%/attention/prefill/attention_prefill_tile.h \
 	%D%/device/bytes.h \
 	%D%/device/elements.h \
-	%D%/kernels.h \
 	%D%/device/plan_lookup.h \
+	%D%/device/softmax.h \
+	%D%/kernels.h \
 	%D%/simt/simt.h \
 	%D%/simt/simt_barrier.h \
 	%D%/simt/simt_device.h \
 	%D%/simt/simt_fp8.h \
-	%D%/simt/simt_wgmma.h \
-	%D%/device/softmax.h
+	%D%/simt/simt_wgmma.h
 GPU_APPEND_FILES = %D%/device/quantise.h %D%/device/rotary.h
 # Kernels of instructions that sm_90 and later have
-GPU_SM_90_FILES = %D%/attention_bulk.cu
+GPU_SM_90_FILES = %D%/attention/decode/attention_bulk.cu
 # Kernels that only sm_90a has instructions for
 GPU_SM_90A_FILES = \
-	%D%/attention_mla_cluster.cu \
-	%D%/attention_mla_wgmma.cu \
-	%D%/attention_wgmma.cu
+	%D%/attention/mla/attention_mla_cluster.cu \
+	%D%/attention/mla/attention_mla_wgmma.cu \
+	%D%/attention/prefill/attention_wgmma.cu
 EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/device/mod_device.h
 
 # Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.
@@ -116,7 +116,8 @@ SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_REPORT)
 $(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 $(AOT_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_100): \
-	%D%/attention_mma.cu %D%/attention_prefill.cu $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) %D%/device/mod_device.h
+	%D%/attention/decode/attention_mma.cu %D%/attention/prefill/attention_prefill.cu $(GPU_SM_90_FILES) \
+	$(GPU_SM_90A_FILES) %D%/device/mod_device.h
 $(kernels_libimages_la_OBJECTS): $(CUDA_IMAGES)
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.report)
 endif
@@ -127,12 +128,12 @@ kernels_libimages_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_IMAGE_CPPFLAGS)
 # What NVRTC compiles at run time, built in as text.
 GPU_BUILT_IN_FILES = \
 	$(GPU_HEADER_FILES) \
-	%D%/attention_bulk.cu \
-	%D%/attention_bytes.cu \
-	%D%/attention_mla.cu \
-	%D%/attention_mma.cu \
-	%D%/attention_prefill.cu \
-	%D%/attention_simt.cu \
+	%D%/attention/decode/attention_bulk.cu \
+	%D%/attention/decode/attention_bytes.cu \
+	%D%/attention/mla/attention_mla.cu \
+	%D%/attention/decode/attention_mma.cu \
+	%D%/attention/prefill/attention_prefill.cu \
+	%D%/attention/decode/attention_simt.cu \
 	$(GPU_SM_90A_FILES) \
 	kernels/mod/mod_args.h \
 	%D%/device/mod_device.h

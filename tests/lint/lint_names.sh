@@ -15,20 +15,20 @@ allowed()
 		# Each program has one.
 		$1 == "main" { next }
 		# A macro makes the names of kernels: ctags sees the macro.
-		$1 == "ATTENTION_NAME" && $2 ~ /^kernels\/cuda\/attention_[a-z_]*\.cu$/ { next }
+		$1 == "ATTENTION_NAME" && $2 ~ /^kernels\/cuda\/attention\/[a-z_\/]*\.cu$/ { next }
 		# The vector interface: each instruction set implements it, and one source is compiled once for each.
 		$1 ~ /^(vec|ints|x86)_/ && $2 ~ /^kernels\/(cpu\/isa\/tile_|mod\/vec_)/ { next }
 		# Device functions of mods are overloaded by type, as the generated code calls them.
 		$1 ~ /^mod_/ && $2 == "kernels/cuda/device/mod_device.h" { next }
 		# Members of the classes that the attention template takes as its parameter.
 		$1 ~ /^(add_pv|add_qk|fetch_q_rows|fetch_scale|least_stages|non_finite|pv_mma|stages|sum_factor|sum_index|to_f32|unpacks)$/ &&
-			$2 ~ /^kernels\/cuda\/attention_(bytes\.cu|tile\.h)$/ { next }
+			$2 ~ /^kernels\/cuda\/attention\/(decode\/)?attention_(bytes\.cu|tile\.h)$/ { next }
 		$1 ~ /^(fetch|load_entry|may_go_on|n_stages|n_tokens|visible_from|wait)$/ &&
-			$2 ~ /^kernels\/cuda\/attention_(fetch\.h|mla\.cu)$/ { next }
-		$1 ~ /^(at|step|token)$/ && $2 ~ /^kernels\/cuda\/attention_(bulk\.cu|tile\.h)$/ { next }
+			$2 ~ /^kernels\/cuda\/attention\/(mla\/)?attention_(fetch\.h|mla\.cu)$/ { next }
+		$1 ~ /^(at|step|token)$/ && $2 ~ /^kernels\/cuda\/attention\/(decode\/)?attention_(bulk\.cu|tile\.h)$/ { next }
 		# Members of the classes that the MLA template takes as its block, and of a class of threads.
 		$1 ~ /^(item_take|items_begin|slot_init|sync)$/ &&
-			$2 ~ /^kernels\/cuda\/attention(_mla_cluster\.cu|_mla_wgmma\.cu|\.h)$/ { next }
+			$2 ~ /^kernels\/cuda\/attention\/(mla\/)?attention(_mla_cluster\.cu|_mla_wgmma\.cu|\.h)$/ { next }
 		{ print }'
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernels/cuda/host/aot.h"
+#include "kernels/cuda/host/sources.h"
 
 /* The file defines ATTENTION_MOD as itself: attention.h then includes it where the mods' struct belongs. */
 static char *
@@ -38,7 +39,7 @@ aot_file_text(const struct cuda_aot *aot, const char *mods)
 	fprintf(to, "#endif\n");
 	for (const struct cuda_aot_kernel *each = cuda_aot_kernels; each->kernel != NULL; each++)
 		if (each == cuda_aot_kernels || strcmp(each->source, each[-1].source) != 0)
-			fprintf(to, "#include \"kernels/cuda/%s.cu\"\n", each->source);
+			fprintf(to, "#include \"%s\"\n", cuda_source_name(each->source));
 	fprintf(to,
 		"#else\n"
 		"%s"

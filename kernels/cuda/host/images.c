@@ -12,22 +12,25 @@
 #include "kernels/cuda/host/aot_list.h"
 
 /* Each with its directory in kernels/cuda. */
-#define SOURCES(S)               \
-	S("", append)            \
-	S("", attention_bytes)   \
-	S("", attention_combine) \
-	S("", attention_merge)   \
-	S("", attention_mla)     \
-	S("", attention_mma)     \
-	S("", attention_prefill) \
-	S("", attention_simt)    \
-	S("", pages)             \
+#define SOURCES(S)                                 \
+	S("", append)                              \
+	S("attention/decode/", attention_bytes)    \
+	S("attention/", attention_combine)         \
+	S("attention/", attention_merge)           \
+	S("attention/mla/", attention_mla)         \
+	S("attention/decode/", attention_mma)      \
+	S("attention/prefill/", attention_prefill) \
+	S("attention/decode/", attention_simt)     \
+	S("", pages)                               \
 	S("", plan)
 
 /* For sm_90 and later */
-#define SM_90_SOURCES(S) S("", attention_bulk)
+#define SM_90_SOURCES(S) S("attention/decode/", attention_bulk)
 /* For sm_90a alone */
-#define SM_90A_SOURCES(S) S("", attention_mla_cluster) S("", attention_mla_wgmma) S("", attention_wgmma)
+#define SM_90A_SOURCES(S)                          \
+	S("attention/mla/", attention_mla_cluster) \
+	S("attention/mla/", attention_mla_wgmma)   \
+	S("attention/prefill/", attention_wgmma)
 
 #ifdef PAGED_CUDA_IMAGES
 

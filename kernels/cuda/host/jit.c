@@ -65,6 +65,19 @@ cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, bool arch_specific
 	return PAGED_OK;
 }
 
+const char *
+cuda_source_name(const char *kernels)
+{
+	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
+		const char *file = strrchr(source->name, '/') + 1;
+		size_t len = strlen(kernels);
+
+		if (strncmp(file, kernels, len) == 0 && strcmp(file + len, ".cu") == 0)
+			return source->name;
+	}
+	return NULL;
+}
+
 /* The sources of a program: the main file and the headers that it includes. */
 struct jit_files {
 	char *main;
@@ -84,15 +97,11 @@ static enum paged_status
 jit_files_open(struct jit_files *jit_files, const struct cuda_jit_params *params, struct paged_error *error)
 {
 	const size_t n = cuda_n_sources + 1; /* MOD_FILE */
-	bool is_there = false;
-	char main[128];
+	const char *main = cuda_source_name(params->source);
 
-	snprintf(main, sizeof(main), "kernels/cuda/%s.cu", params->source);
-	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++)
-		is_there |= strcmp(source->name, main) == 0;
 	*jit_files = (struct jit_files){ .n = 0 };
-	if (!is_there)
-		return paged_fail(error, PAGED_ERR_NOENT, "no kernel source %s is built in", main);
+	if (main == NULL)
+		return paged_fail(error, PAGED_ERR_NOENT, "no kernel source %s.cu is built in", params->source);
 	jit_files->names = calloc(n, sizeof(jit_files->names[0]));
 	jit_files->texts = calloc(n, sizeof(jit_files->texts[0]));
 	/* NVRTC has no stdint.h; simt.h defines the integer types, so it is included first. */

@@ -17,4 +17,7 @@ struct cuda_source {
 extern const struct cuda_source cuda_sources[];
 extern const unsigned int cuda_n_sources;
 
+/** cuda_source_name - the name of the source KERNELS.cu ("attention_mma"); NULL: it is not built in */
+const char *cuda_source_name(const char *kernels);
+
 #endif

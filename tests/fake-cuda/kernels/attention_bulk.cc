@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_bulk.cu, for the host. */
-#include "kernels/cuda/attention_bulk.cu"
+#include "kernels/cuda/attention/decode/attention_bulk.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

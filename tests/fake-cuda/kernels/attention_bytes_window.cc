@@ -11,7 +11,7 @@
 #define ATTENTION_ONLY_attention_bytes_i8_bf16_64 1
 #define ATTENTION_ONLY_attention_bytes_e4m3_bf16_128 1
 #define ATTENTION_ONLY_attention_bytes_i8_bf16_256 1
-#include "kernels/cuda/attention_bytes.cu"
+#include "kernels/cuda/attention/decode/attention_bytes.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

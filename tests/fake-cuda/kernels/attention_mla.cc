@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_mla.cu, for the host. */
-#include "kernels/cuda/attention_mla.cu"
+#include "kernels/cuda/attention/mla/attention_mla.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

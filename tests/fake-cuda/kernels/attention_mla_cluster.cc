@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_mla_cluster.cu, for the host. */
-#include "kernels/cuda/attention_mla_cluster.cu"
+#include "kernels/cuda/attention/mla/attention_mla_cluster.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

@@ -2,7 +2,7 @@
 /* attention_mla_cluster.cu with a mod, for the host. */
 #define ATTENTION_MOD "tests/fake-cuda/kernels/mod_window.h"
 #define ATTENTION_SUFFIX _window
-#include "kernels/cuda/attention_mla_cluster.cu"
+#include "kernels/cuda/attention/mla/attention_mla_cluster.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_prefill.cu, for the host. */
-#include "kernels/cuda/attention_prefill.cu"
+#include "kernels/cuda/attention/prefill/attention_prefill.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

@@ -2,7 +2,7 @@
 /* attention_simt.cu with a mod, for the host. */
 #define ATTENTION_MOD "tests/fake-cuda/kernels/mod_document.h"
 #define ATTENTION_SUFFIX _document
-#include "kernels/cuda/attention_simt.cu"
+#include "kernels/cuda/attention/decode/attention_simt.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

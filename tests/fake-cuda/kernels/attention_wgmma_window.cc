@@ -2,7 +2,7 @@
 /* attention_wgmma.cu with a mod, for the host. */
 #define ATTENTION_MOD "tests/fake-cuda/kernels/mod_window.h"
 #define ATTENTION_SUFFIX _window
-#include "kernels/cuda/attention_wgmma.cu"
+#include "kernels/cuda/attention/prefill/attention_wgmma.cu"
 #include "tests/fake-cuda/kernels/link.h"
 
 void

@@ -199,7 +199,7 @@ Test(cuda_jit, reports_compile_errors)
 	struct paged_error error;
 
 	cr_expect_eq(cuda_jit_compile(&nvrtc, &params, &image, &error), PAGED_ERR_NOENT);
-	cr_expect_str_eq(error.text, "no kernel source kernels/cuda/none.cu is built in");
+	cr_expect_str_eq(error.text, "no kernel source none.cu is built in");
 	params = (struct cuda_jit_params){ "attention_simt", "attention_simt_128", "", "sm_1" };
 	cr_expect_eq(cuda_jit_compile(&nvrtc, &params, &image, &error), PAGED_ERR_BACKEND);
 	cr_expect_not_null(strstr(error.text, "refuses attention_simt_128 for sm_1: "), "%s", error.text);

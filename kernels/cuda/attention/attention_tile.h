@@ -15,10 +15,10 @@
  * element [n][i] of a thread's array is of q_row lane / 4 + i / 2 * 8 and of
  * column (a token, or a dim for half_elements) n * 8 + lane % 4 * 2 + i % 2.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_TILE_H
-#define PAGED_KERNELS_CUDA_ATTENTION_TILE_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_TILE_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_TILE_H
 
-#include "kernels/cuda/attention_combine.h"
+#include "kernels/cuda/attention/attention_combine.h"
 
 #define ATTENTION_WARPS (CUDA_ATTENTION_THREADS / 32)
 

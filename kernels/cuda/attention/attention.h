@@ -30,8 +30,8 @@
  * program.  If ATTENTION_ONE is defined, only kernels for which
  * ATTENTION_ONLY_<name> is 1 are compiled, which shortens JIT compilation.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_H
-#define PAGED_KERNELS_CUDA_ATTENTION_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_H
 
 #include "kernels/cuda/device/plan_lookup.h"
 #include "kernels/cuda/device/softmax.h"

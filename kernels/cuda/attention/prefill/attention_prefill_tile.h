@@ -6,10 +6,10 @@
  * l % 16 in plane l / 16, and the lanes that copy the token's chunks get it by
  * shuffles.  Entries of the page table are loaded a tile ahead.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_TILE_H
-#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_TILE_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_TILE_H
+#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_TILE_H
 
-#include "kernels/cuda/attention_prefill_item.h"
+#include "kernels/cuda/attention/attention_prefill_item.h"
 
 #define PREFILL_WARPS (CUDA_PREFILL_THREADS / 32)
 #define PREFILL_M_TILES 2u

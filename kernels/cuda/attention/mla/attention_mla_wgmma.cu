@@ -20,7 +20,7 @@
  *
  * combine_kv_chunks, which is launched after this kernel, combines the KV chunks of a tile.
  */
-#include "kernels/cuda/attention_mla_consumer.h"
+#include "kernels/cuda/attention/mla/attention_mla_consumer.h"
 
 #if SIMT_HAS_WGMMA
 

@@ -13,8 +13,8 @@
  * Weights are rounded to the pool's dtype before they are multiplied by
  * values.
  */
-#include "kernels/cuda/attention_halves.h"
-#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention/attention_halves.h"
+#include "kernels/cuda/attention/attention_mma.h"
 
 template <uint32_t DIM> using shapes = attention_shapes<half_elements<true>, DIM>;
 static_assert(mma_shared_size<shapes<64>> <= CUDA_MMA_SHARED_64 &&

@@ -8,11 +8,11 @@
  * Matrices in shared memory are as simt.h's wgmma reads them: of each 64 dims,
  * rows of 128 bytes.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_WGMMA_H
-#define PAGED_KERNELS_CUDA_ATTENTION_WGMMA_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_WGMMA_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_WGMMA_H
 
-#include "kernels/cuda/attention_prefill_item.h"
-#include "kernels/cuda/attention_producer.h"
+#include "kernels/cuda/attention/attention_prefill_item.h"
+#include "kernels/cuda/attention/attention_producer.h"
 
 #if SIMT_HAS_WGMMA
 

@@ -7,7 +7,7 @@
  * tokens, so that a fragment of K or V that is read from shared memory is multiplied twice.  A block of dim 128 needs
  * 81 KiB, and two blocks fit a multiprocessor of every architecture.
  */
-#include "kernels/cuda/attention_prefill.h"
+#include "kernels/cuda/attention/prefill/attention_prefill.h"
 
 static_assert(sizeof(prefill_shared<prefill_shape<half_elements<true>, 64>>) <= CUDA_PREFILL_SHARED_64,
 	      "launchers allocate this much");

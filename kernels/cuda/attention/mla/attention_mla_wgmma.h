@@ -2,10 +2,10 @@
 /**
  * attention_mla_wgmma.h - the MLA kernels by wgmma: a block's shared memory, its items, and copies of queries
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_MLA_WGMMA_H
-#define PAGED_KERNELS_CUDA_ATTENTION_MLA_WGMMA_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_MLA_ATTENTION_MLA_WGMMA_H
+#define PAGED_KERNELS_CUDA_ATTENTION_MLA_ATTENTION_MLA_WGMMA_H
 
-#include "kernels/cuda/attention_wgmma.h"
+#include "kernels/cuda/attention/attention_wgmma.h"
 
 #if SIMT_HAS_WGMMA
 

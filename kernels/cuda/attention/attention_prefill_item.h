@@ -5,10 +5,10 @@
  * A warp's q_rows are M tiles of 16, and registers have the layout of mma's
  * accumulators, as in attention_tile.h.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ITEM_H
-#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ITEM_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_PREFILL_ITEM_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_PREFILL_ITEM_H
 
-#include "kernels/cuda/attention_halves.h"
+#include "kernels/cuda/attention/attention_halves.h"
 
 /* Items */
 

@@ -5,10 +5,10 @@
  * For the kernels of attention_mma.h; their tiles and shared memory are those of
  * attention_tile.h.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_FETCH_H
-#define PAGED_KERNELS_CUDA_ATTENTION_FETCH_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_FETCH_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_FETCH_H
 
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention/attention_tile.h"
 
 /*
  * Copying tiles.  A row of a tile is a token's vector of one plane, rows are [plane][token].  In a step the block's

@@ -33,8 +33,8 @@
  * Why not mma of e4m3 and e5m2 themselves: only sm_89 and sm_120 have it.  For
  * sm_90 and sm_100, ptxas converts both operands to f16 before each product.
  */
-#include "kernels/cuda/attention_halves.h"
-#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention/attention_halves.h"
+#include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/device/bytes.h"
 
 template <class K>

@@ -17,7 +17,7 @@
  * the first one are multiplied, and nothing else waits for them.
  */
 #define ATTENTION_BLOCK_MASKS 0
-#include "kernels/cuda/attention_mla_consumer.h"
+#include "kernels/cuda/attention/mla/attention_mla_consumer.h"
 
 #if SIMT_HAS_WGMMA
 

@@ -10,7 +10,7 @@
  * A consumer multiplies queries and keys of a tile together with weights and values of the tile before: while the
  * tensor cores add these values, the warp computes the new tile's weights.
  */
-#include "kernels/cuda/attention_wgmma.h"
+#include "kernels/cuda/attention/attention_wgmma.h"
 
 #if SIMT_HAS_WGMMA
 

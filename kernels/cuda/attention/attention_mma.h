@@ -4,10 +4,10 @@
  *
  * The functions are templates of a kernel's shapes K (attention_tile.h).
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_MMA_H
-#define PAGED_KERNELS_CUDA_ATTENTION_MMA_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_MMA_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_MMA_H
 
-#include "kernels/cuda/attention_fetch.h"
+#include "kernels/cuda/attention/attention_fetch.h"
 
 template <class S, class K>
 SIMT_FUNCTION void

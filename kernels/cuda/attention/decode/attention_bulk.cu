@@ -16,9 +16,9 @@
  * that ldmatrix reads together are eight tokens apart from each other: they use
  * all banks.  Which tokens are adjacent columns of a product is free.
  */
-#include "kernels/cuda/attention_halves.h"
-#include "kernels/cuda/attention_mma.h"
-#include "kernels/cuda/attention_producer.h"
+#include "kernels/cuda/attention/attention_halves.h"
+#include "kernels/cuda/attention/attention_mma.h"
+#include "kernels/cuda/attention/attention_producer.h"
 
 #if SIMT_HAS_BARRIERS
 

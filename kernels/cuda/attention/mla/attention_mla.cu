@@ -25,8 +25,8 @@
  * values.  The KV chunks of a tile are combined by combine_kv_chunks, which is
  * launched after this kernel.
  */
-#include "kernels/cuda/attention_halves.h"
-#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention/attention_halves.h"
+#include "kernels/cuda/attention/attention_mma.h"
 
 #define WARPS (CUDA_MLA_THREADS / 32)
 #define TOKENS 32u

@@ -8,7 +8,7 @@
  * Values are read from the pages directly; each thread has some dims of all
  * q_rows.
  */
-#include "kernels/cuda/attention_combine.h"
+#include "kernels/cuda/attention/attention_combine.h"
 
 #define Q_ROWS CUDA_TILE_Q_ROWS
 #define WARP_Q_ROWS (Q_ROWS / (CUDA_ATTENTION_THREADS / 32))

@@ -11,7 +11,7 @@
  *
  * The pieces are numbered by the plan's work items: the blocks of an item's number combine its share of its tile.
  */
-#include "kernels/cuda/attention_combine.h"
+#include "kernels/cuda/attention/attention_combine.h"
 
 #define THREADS CUDA_COMBINE_THREADS
 #define PIECE_VECS 2048u /* of four floats; at least two for each of CUDA_MAX_KV_CHUNKS */

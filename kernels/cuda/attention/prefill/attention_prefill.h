@@ -6,10 +6,10 @@
  * its scores are computed, and the keys of the next tile while the values are
  * added.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_H
-#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_H
+#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_H
 
-#include "kernels/cuda/attention_prefill_math.h"
+#include "kernels/cuda/attention/prefill/attention_prefill_math.h"
 
 /* The loop over tiles */
 

@@ -2,10 +2,10 @@
 /**
  * attention_producer.h - kernels in which some warps, the producers, copy for the others, the consumers
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_PRODUCER_H
-#define PAGED_KERNELS_CUDA_ATTENTION_PRODUCER_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_PRODUCER_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_PRODUCER_H
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #if SIMT_HAS_BARRIERS
 

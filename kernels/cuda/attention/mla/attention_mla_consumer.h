@@ -4,10 +4,10 @@
  *
  * The kernels say in which order they do it.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_MLA_CONSUMER_H
-#define PAGED_KERNELS_CUDA_ATTENTION_MLA_CONSUMER_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_MLA_ATTENTION_MLA_CONSUMER_H
+#define PAGED_KERNELS_CUDA_ATTENTION_MLA_ATTENTION_MLA_CONSUMER_H
 
-#include "kernels/cuda/attention_mla_wgmma.h"
+#include "kernels/cuda/attention/mla/attention_mla_wgmma.h"
 
 #if SIMT_HAS_WGMMA
 

@@ -8,10 +8,10 @@
  * ends last combines them in the order of the KV chunks, or, if there are many, a
  * kernel after this one (attention_combine.cu).
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_COMBINE_H
-#define PAGED_KERNELS_CUDA_ATTENTION_COMBINE_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_COMBINE_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_COMBINE_H
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 /*
  * Write a q_row's LSE and maximum to the caller's arrays; returns the factor for the q_row's values.  Only the thread

@@ -6,10 +6,10 @@
  * Registers have the layout of mma's accumulators (attention_tile.h), with the
  * M tile as the first index.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_MATH_H
-#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_MATH_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_MATH_H
+#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_MATH_H
 
-#include "kernels/cuda/attention_prefill_tile.h"
+#include "kernels/cuda/attention/prefill/attention_prefill_tile.h"
 
 /* Scores and weights */
 

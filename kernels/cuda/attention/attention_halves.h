@@ -2,10 +2,10 @@
 /**
  * attention_halves.h - elements of f16 and bf16, for the templates of attention_tile.h
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_HALVES_H
-#define PAGED_KERNELS_CUDA_ATTENTION_HALVES_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_HALVES_H
+#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_HALVES_H
 
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention/attention_tile.h"
 
 /*
  * The elements of an f16 or bf16 pool, with queries of the same dtype.
