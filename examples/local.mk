@@ -1,4 +1,10 @@
-# The program that README.md shows.
+# Installed with the documents, to be read and copied.
+pagedexamples_DATA += $(srcdir)/%D%/first.c $(srcdir)/%D%/handover.c $(srcdir)/%D%/own_block_manager.c \
+	$(srcdir)/%D%/share_prefix.c
+pythonexamplesdir = $(pagedexamplesdir)/python
+dist_pythonexamples_DATA = %D%/python/first.py %D%/python/handover.py %D%/python/share_prefix.py
+
+# The smallest worker.
 noinst_PROGRAMS += %D%/first
 %C%_first_SOURCES = %D%/first.c
 %C%_first_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
@@ -21,11 +27,6 @@ noinst_PROGRAMS += %D%/handover
 %C%_handover_SOURCES = %D%/handover.c
 %C%_handover_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_handover_LDADD = client/libpagedclient.la
-
-# The same from Python.
-EXTRA_DIST += %D%/python/first.py
-EXTRA_DIST += %D%/python/share_prefix.py
-EXTRA_DIST += %D%/python/handover.py
 
 # A dashboard of the metrics.
 EXTRA_DIST += %D%/grafana/paged.json

@@ -2,12 +2,10 @@
 EXTRA_DIST += %D%/completion.bash %D%/completion.zsh %D%/paged-events.service.in %D%/pagedd-gpu.conf %D%/pagedd.conf \
 	%D%/pagedd.service.in
 
-pagedexamplesdir = $(docdir)/examples
 bashcompletiondir = $(datadir)/bash-completion/completions
 zshcompletiondir = $(datadir)/zsh/site-functions
 bashcompletion_DATA = %D%/bash/pagedctl
 zshcompletion_DATA = %D%/zsh/_pagedctl
-pagedexamples_DATA =
 if ENABLE_DAEMON
 pagedexamples_DATA += $(srcdir)/%D%/pagedd-gpu.conf $(srcdir)/%D%/pagedd.conf %D%/pagedd.service
 bashcompletion_DATA += %D%/bash/pagedd
@@ -30,12 +28,13 @@ SERVICE_FILL = $(MKDIR_P) %D% && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' \
 %D%/zsh/_pagedctl: %D%/completion.zsh
 	$(AM_V_GEN)$(MKDIR_P) %D%/zsh && cp $(srcdir)/%D%/completion.zsh $@
 # Debian packages: tools/deb builds them.
-EXTRA_DIST += debian/changelog debian/control debian/copyright debian/libpagedclient-dev.examples \
+EXTRA_DIST += debian/changelog debian/control debian/copyright debian/libpagedclient-dev.docs debian/libpagedclient-dev.examples \
 	debian/libpagedclient-dev.install debian/libpagedclient-dev.manpages debian/libpagedclient0.install \
 	debian/libpagedclient0.symbols debian/not-installed debian/paged-events.docs \
 	debian/paged-events.examples debian/paged-events.install \
 	debian/paged-events.lintian-overrides debian/paged-events.manpages debian/paged-events.prerm debian/paged-tools.install debian/paged-tools.manpages \
-	debian/pagedd.README.Debian debian/pagedd.docs debian/pagedd.install debian/pagedd.lintian-overrides \
-	debian/pagedd.manpages debian/pagedd.postinst debian/pagedd.postrm debian/pagedd.prerm debian/rules \
+	debian/pagedd.README.Debian debian/pagedd.docs debian/pagedd.examples debian/pagedd.install debian/pagedd.lintian-overrides \
+	debian/pagedd.manpages debian/pagedd.postinst debian/pagedd.postrm debian/pagedd.prerm debian/python3-paged.docs \
+	debian/python3-paged.examples debian/rules \
 	debian/source/format
 EXTRA_DIST += tools/deb tools/wheel tests/packages/debian.sh tests/packages/documented.sh tests/packages/use.py tests/packages/wheel.sh

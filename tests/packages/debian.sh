@@ -63,9 +63,11 @@ in_place()
 		dpkg-query -W -f '${Conffiles}' pagedd | grep -F /etc/paged/pagedd.conf &&
 		for page in pagedd.8 pagedd.conf.5 pagedctl.8 libpagedclient.3 paged_mods.7; do
 			ls "/usr/share/man/man${page##*.}/$page.gz" || return 1
-		done
+		done &&
+		(cd /usr/share/doc && ls pagedd/README.md pagedd/examples/pagedd-gpu.conf libpagedclient-dev/README.md \
+			libpagedclient-dev/docs/ENGINES.md libpagedclient-dev/examples/first.c python3-paged/PYTHON.md python3-paged/examples/first.py)
 }
-try "user, group, configuration and manual pages are there" in_place
+try "user, group, configuration, manual pages, guides and examples are there" in_place
 try_with systemd-analyze "systemd accepts the unit" systemd-analyze verify /lib/systemd/system/pagedd.service
 
 start()

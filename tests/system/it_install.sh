@@ -41,6 +41,7 @@ expected()
 		"$man/man3/libpagedclient.3" "$man/man3/paged_sharing.3" "$man/man3/paged_watch.3" \
 		"$man/man7/paged-protocol.7" "$man/man7/paged_mods.7" \
 		"$examples/pagedd-gpu.conf" "$examples/pagedd.conf" "$examples/pagedd.service" \
+		"$examples/first.c" "$examples/python/first.py" "$root$docdir/README.md" "$root$docdir/docs/ENGINES.md" \
 		"$bash_completion/pagedctl" "$bash_completion/pagedd" "$zsh_completion/_pagedctl"
 }
 try "everything is in its place" expected
@@ -83,7 +84,7 @@ cxx=${CXX:-c++}
 
 # shellcheck disable=SC2086 # flags are words
 try_with "$cc" "the first example compiles" \
-	$cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$PAGED_SRCDIR/examples/first.c" -o first $flags
+	$cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$examples/first.c" -o first $flags
 # shellcheck disable=SC2086
 try_with "$cxx" "a C++ program compiles" \
 	$cxx -std=c++20 -Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Werror "$PAGED_SRCDIR/tests/system/install_worker.cc" -o worker $flags
