@@ -145,15 +145,14 @@ print_ratio(struct print_list *list, uint64_t n, uint64_t of)
 	cell_add(list, list->rows != NULL ? json_real((double)n / (double)of) : NULL, text);
 }
 
-/* The column's width in the table; 0: no row has a value. */
 static int
 column_width(const struct print_list *list, size_t column)
 {
-	size_t head = strlen(list->columns[column]), width = list->n_cells == 0 ? head : 0;
+	size_t width = strlen(list->columns[column]);
 
 	for (size_t i = column; i < list->n_cells; i += list->n_columns)
 		if (list->cells[i] != NULL)
-			width = MAX(width, MAX(strlen(list->cells[i]), head));
+			width = MAX(width, strlen(list->cells[i]));
 	return (int)width;
 }
 
@@ -171,8 +170,6 @@ table_print(const struct print_list *list)
 			int width = list->numbers[c] ? widths[c] : c + 1 < list->n_columns ? -widths[c] : 0;
 			const char *text = list->columns[c];
 
-			if (widths[c] == 0)
-				continue;
 			if (row > 0)
 				text = list->cells[(row - 1) * list->n_columns + c];
 			printf("%s%*s", gap, width, text != NULL ? text : "-");

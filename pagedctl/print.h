@@ -7,7 +7,7 @@
  * with the list's name; keys are the column names in lower case, with '_' for
  * every character that is not a letter (keys outside lists are in each
  * command's json_pack() calls).  For people, columns of numbers are
- * right-aligned, and a column without values is omitted.  The program exits
+ * right-aligned, and a cell without a value is "-".  The program exits
  * if there is no memory.
  */
 #ifndef PAGED_CTL_PRINT_H
