@@ -23,8 +23,8 @@ static const char usage[] =
 	"Owns the KV cache pools of this machine's model processes; see pagedd(8).\n"
 	"\n"
 	"  -c, --config FILE      settings (default " PAGED_SYSCONFDIR "/paged/pagedd.conf)\n"
-	"  -r, --runtime-dir DIR  directory of the sockets (default $RUNTIME_DIRECTORY or " PAGED_RUNSTATEDIR
-	"/paged)\n"
+	"  -r, --runtime-dir DIR  directory of the sockets (default $PAGED_RUNTIME_DIR, runtime-dir of FILE,\n"
+	"                         $RUNTIME_DIRECTORY or " PAGED_RUNSTATEDIR "/paged)\n"
 	"  -l, --log-level LEVEL  error, warning, info or debug\n"
 	"      --check-config     check the settings and say which pools there would be\n"
 	"      --help-settings    list the settings of pagedd.conf\n"
@@ -136,10 +136,13 @@ check_config(const struct config *config, const char *runtime_dir)
 static const char *
 runtime_dir(const struct options *options, const struct config *config)
 {
-	const char *systemd = getenv("RUNTIME_DIRECTORY");
+	const char *own = getenv("PAGED_RUNTIME_DIR"), *systemd = getenv("RUNTIME_DIRECTORY");
 
 	if (options->runtime_dir != NULL)
 		return options->runtime_dir;
+	/* Before the file, so that a daemon and its clients with one environment meet. */
+	if (own != NULL && own[0] != '\0')
+		return own;
 	if (config->runtime_dir != NULL)
 		return config->runtime_dir;
 	return systemd != NULL ? systemd : PAGED_RUNSTATEDIR "/paged";

@@ -41,8 +41,8 @@ static const struct settings_choice exports[] = {
 
 const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_RUNTIME_DIR] = { "runtime-dir", GLOBAL(runtime_dir), .type = SETTINGS_TEXT,
-				 .help = "directory of the sockets; the default is $RUNTIME_DIRECTORY "
-					 "or " PAGED_RUNSTATEDIR "/paged" },
+				 .help = "directory of the sockets, unless $PAGED_RUNTIME_DIR is set; the default is "
+					 "$RUNTIME_DIRECTORY or " PAGED_RUNSTATEDIR "/paged" },
 	[CONFIG_ALLOW_USER] = { "allow-user", GLOBAL(allow_users), .type = SETTINGS_USERS,
 				.help = "users who may attach, besides the daemon's own and root" },
 	[CONFIG_ALLOW_GROUP] = { "allow-group", GLOBAL(allow_groups), .type = SETTINGS_GROUPS,
@@ -139,10 +139,12 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 				  .help = "\"limit POOL = 60GiB\", 25% or 4000: pages of a pool for its sequences" },
 	[CONFIG_TENANT_CACHE_SHARE] = { "cache-share", .section = SETTINGS_OF_TENANT, .type = SETTINGS_LIMIT,
 					.unit = "pages", .max = MAX_PAGES,
-					.help = "\"cache-share POOL = 25%\": cached pages that others' do not give way to; "
+					.help = "\"cache-share POOL = 25%\": cached pages that others' do not give way "
+						"to; "
 						"the default is limit" },
 	[CONFIG_TENANT_SHARE] = { "share", OF_TENANT(share), PERCENT,
-				  .help = "of what user-share is of; the default is the largest limit, at most user-share" },
+				  .help = "of what user-share is of; the default is the largest limit, at most "
+					  "user-share" },
 };
 
 struct unit {

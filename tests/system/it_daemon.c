@@ -155,6 +155,33 @@ expect_check(const char *runtime_dir, const char *part)
 	it_require(code == (part != NULL) && (part == NULL || strstr(output, part) != NULL), "%d: %s", code, output);
 }
 
+/* The option precedes the environment, and that the file. */
+IT_TEST(runtime_directory_of_the_environment)
+{
+	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", daemon_.config, NULL, NULL, NULL };
+	const char *output;
+	FILE *file;
+	int code;
+
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
+	it_daemon_stop(&daemon_);
+	file = fopen(daemon_.config, "w");
+	it_require(file != NULL && fputs("runtime-dir = /no/file\n" SMALL_POOL_CONFIG, file) > 0 && fclose(file) == 0);
+	output = it_command(&code, argv); /* the variable is the harness's */
+	it_require(code == 0, "%s", output);
+	setenv("PAGED_RUNTIME_DIR", "/no/variable", 1);
+	output = it_command(&code, argv);
+	it_require(code == 1 && strstr(output, "runtime directory /no/variable cannot be made") != NULL, "%s", output);
+	setenv("PAGED_RUNTIME_DIR", "", 1);
+	output = it_command(&code, argv);
+	it_require(code == 1 && strstr(output, "runtime directory /no/file cannot be made") != NULL, "%s", output);
+	setenv("PAGED_RUNTIME_DIR", "/no/variable", 1);
+	argv[4] = "--runtime-dir";
+	argv[5] = daemon_.dir;
+	output = it_command(&code, argv);
+	it_require(code == 0, "%s", output);
+}
+
 IT_TEST(check_config_refuses_what_start_refuses)
 {
 	struct rlimit few_fds = { 512, 512 };
