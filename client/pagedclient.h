@@ -180,7 +180,8 @@ struct paged_client_params {
 	 * else 5000.
 	 */
 	uint32_t timeout_ms;
-	/** Threads that run a batch's kernels, including the calling one; with `run`, the n that it is called with.  0: 1. */
+	/** Threads that run a batch's kernels, including the calling one; with `run`, the n that it is called with.
+	 * 0: 1. */
 	uint32_t n_threads;
 	/**
 	 * 1: read only (status, page tables, checks, plans that read other
@@ -220,6 +221,13 @@ struct paged_client_params {
 	 * and no GPU is used.  Batches are refused, and so is an embedded owner.
 	 */
 	uint32_t tables_only;
+	/**
+	 * Longest time that paged_client_open() waits for a daemon that is starting, milliseconds: while none listens
+	 * at the runtime directory, or the one that does stops, dies or does not answer, it tries again.  Then it fails
+	 * with the status of the last attempt.  0: it tries once.  An embedded owner ignores it.
+	 */
+	uint32_t wait_ms;
+	uint32_t reserved;
 };
 
 /**
@@ -244,7 +252,7 @@ struct paged_client_params {
  *                                this process may use
  * @retval PAGED_ERR_UNSUPPORTED  this machine lacks the instruction set that isa or PAGED_ISA names
  *
- * Blocks: up to timeout_ms.
+ * Blocks: up to wait_ms + timeout_ms.
  */
 enum paged_status paged_client_open(const char *runtime_dir, const struct paged_client_params *params,
 				    struct paged_client **client_p);

@@ -16,53 +16,69 @@
 extern "C" {
 #endif
 
+/** "Retry" says whether the same call may succeed later, and after what. */
 enum paged_status {
 	PAGED_OK = 0,
-	/** An argument is outside what the call documents. */
+	/** An argument is outside what the call documents.  Retry: no. */
 	PAGED_ERR_INVALID = 1,
-	/** This process has no memory left. */
+	/** This process has no memory left.  Retry: after memory was freed. */
 	PAGED_ERR_NOMEM = 2,
-	/** There is no object of that name or id. */
+	/** There is no object of that name or id.  Retry: no. */
 	PAGED_ERR_NOENT = 3,
-	/** The object belongs to another session, or policy forbids the call. */
+	/** The object belongs to another session, or policy forbids the call.  Retry: no. */
 	PAGED_ERR_PERM = 4,
-	/** Not enough free pages or sequence slots; nothing was taken. */
+	/**
+	 * Not enough free pages or sequence slots; nothing was taken.  Retry: after own sequences gave pages back, or
+	 * paged_pool_wait_free(); paged_client_shortage() has the numbers.
+	 */
 	PAGED_ERR_FULL = 5,
-	/** A length or position exceeds the capacity that is reserved for it. */
+	/** A length or position exceeds the capacity that is reserved for it.  Retry: after paged_seq_reserve(). */
 	PAGED_ERR_CAPACITY = 6,
-	/** A count or length exceeds a limit of the pool or the library. */
+	/** A count or length exceeds a limit of the pool or the library.  Retry: no. */
 	PAGED_ERR_LIMIT = 7,
-	/** The sequence has ended, or page table entries that a plan or mask used have been replaced or removed. */
+	/**
+	 * The sequence has ended, or page table entries that a plan or mask used have been replaced or removed.  Retry:
+	 * after a new plan, mask or search; with a sequence that has ended, no.
+	 */
 	PAGED_ERR_STALE = 8,
-	/** An index is out of bounds: of a page, a position, an array element, a row. */
+	/** An index is out of bounds: of a page, a position, an array element, a row.  Retry: no. */
 	PAGED_ERR_RANGE = 9,
-	/** The daemon has died, or has ended this client's session: close the client and open a new one. */
+	/**
+	 * The daemon has died, or has ended this client's session.  Retry: not with this client: close it, open a new
+	 * one (paged_client_params.wait_ms) and compute the sequences again.
+	 */
 	PAGED_ERR_GONE = 10,
-	/** A page table is being changed, or an object is busy: call again. */
+	/** A page table is being changed, or an object is busy.  Retry: yes, at once. */
 	PAGED_ERR_AGAIN = 11,
-	/** No reply in time.  The outcome is unknown; a reserve or truncate, being absolute, may be repeated. */
+	/**
+	 * No reply in time; the outcome is unknown.  Retry: a reserve, truncate or trim, being absolute, yes; a create,
+	 * start or fork, whose late sequences the library erases, too.
+	 */
 	PAGED_ERR_TIMEOUT = 12,
-	/** The object belongs to the parent process of a fork(). */
+	/** The object belongs to the parent process of a fork().  Retry: no. */
 	PAGED_ERR_FORK = 13,
-	/** This build, machine or back end does not support the call. */
+	/** This build, machine or back end does not support the call.  Retry: no. */
 	PAGED_ERR_UNSUPPORTED = 14,
-	/** The two sides have different major versions. */
+	/** The two sides have different major versions.  Retry: no. */
 	PAGED_ERR_VERSION = 15,
-	/** The memory back end failed (mmap, CUDA). */
+	/** The memory back end failed (mmap, CUDA).  Retry: no. */
 	PAGED_ERR_BACKEND = 16,
-	/** A system call failed. */
+	/** A system call failed.  Retry: after what the message names was mended. */
 	PAGED_ERR_SYSTEM = 17,
-	/** A message is malformed or unexpected. */
+	/** A message is malformed or unexpected.  Retry: no. */
 	PAGED_ERR_PROTOCOL = 18,
-	/** No daemon listens at the runtime directory. */
+	/** No daemon listens at the runtime directory.  Retry: yes, or open with wait_ms. */
 	PAGED_ERR_NO_DAEMON = 19,
-	/** The daemon is stopping and accepts no new work, or the session is drained and gets no new sequences. */
+	/**
+	 * The daemon is stopping and accepts no new work, or the session is drained and gets no new sequences.  Retry:
+	 * not with this client: finish its sequences, close it, and open a new one.
+	 */
 	PAGED_ERR_STOPPING = 20,
-	/** The page accounting of a pool is inconsistent. */
+	/** The page accounting of a pool is inconsistent.  Retry: no. */
 	PAGED_ERR_CORRUPT = 21,
 	/**
 	 * The session's tenant (pagedd.conf(5)) may have no more pages of the pool, whether or not pages are free; see
-	 * PAGED_ERR_FULL for a pool without free pages.
+	 * PAGED_ERR_FULL for a pool without free pages.  Retry: after own sequences gave pages back.
 	 */
 	PAGED_ERR_QUOTA = 22
 };

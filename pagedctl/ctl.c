@@ -9,25 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#include "pagedctl/turns.h"
-
-/* How often --wait tries. */
-#define OPEN_RETRY_US 50000
 
 enum paged_status
 ctl_open(struct ctl *ctl)
 {
-	uint64_t end = turns_now_ms() + ctl->wait_ms;
-	enum paged_status status;
-
-	while ((status = paged_client_open(ctl->runtime_dir, &ctl->params, &ctl->client)) == PAGED_ERR_NO_DAEMON &&
-	       turns_now_ms() < end) {
-		paged_client_close(ctl->client);
-		usleep(OPEN_RETRY_US);
-	}
-	return status;
+	return paged_client_open(ctl->runtime_dir, &ctl->params, &ctl->client);
 }
 
 enum ctl_exit

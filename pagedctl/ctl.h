@@ -40,7 +40,6 @@ struct ctl {
 	bool once;                   /* --once */
 	uint32_t delay_ms;           /* --delay; 0: not given */
 	uint32_t watch_ms;           /* --watch; 0: not given */
-	uint32_t wait_ms;            /* --wait; 0: not given */
 	struct ctl_mask mask;
 };
 

@@ -199,7 +199,7 @@ main(int argc, char **argv)
 				return CTL_USAGE;
 			break;
 		case OPTION_WAIT:
-			if (!ctl_parse_seconds("--wait", optarg, &ctl.wait_ms))
+			if (!ctl_parse_seconds("--wait", optarg, &ctl.params.wait_ms))
 				return CTL_USAGE;
 			break;
 		case OPTION_ONCE:

@@ -8,14 +8,18 @@
 #include "client/api/seq/publish.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/api/error.h"
 #include "client/params.h"
+#include "common/clock.h"
 
 #define CLIENT_TIMEOUT_MS_DEFAULT 5000u
+/* Between two attempts to attach to a daemon that is starting. */
+#define CLIENT_RETRY_MS 20
 
 uint32_t
 paged_version(void)
@@ -26,7 +30,7 @@ paged_version(void)
 static enum paged_status
 client_choose_isa(enum kernel_isa *isa_p, const char *wanted, struct paged_error *error)
 {
-	const char *forced = getenv("PAGED_ISA"), *what = "PAGED_ISA", *name = forced;
+	const char *forced = secure_getenv("PAGED_ISA"), *what = "PAGED_ISA", *name = forced;
 
 	if (forced == NULL || forced[0] == '\0') {
 		what = "isa";
@@ -49,7 +53,7 @@ client_choose_isa(enum kernel_isa *isa_p, const char *wanted, struct paged_error
 static enum paged_status
 client_choose_timeout(uint32_t *timeout_ms_p, struct paged_error *error)
 {
-	const char *text = getenv("PAGED_TIMEOUT_MS");
+	const char *text = secure_getenv("PAGED_TIMEOUT_MS");
 	unsigned long ms;
 
 	if (*timeout_ms_p != 0)
@@ -160,6 +164,37 @@ struct open_target {
 	size_t n_pools;
 };
 
+/* Whether a daemon that starts now may answer the next attempt otherwise. */
+static bool
+client_open_may_succeed_later(enum paged_status status, const struct paged_client_params *params)
+{
+	switch (status) {
+	case PAGED_ERR_NO_DAEMON:
+	case PAGED_ERR_STOPPING:
+	case PAGED_ERR_TIMEOUT:
+		return true;
+	case PAGED_ERR_GONE:
+		return params->join_token == NULL; /* else the session to join has ended for ever */
+	default:
+		return false;
+	}
+}
+
+static enum paged_status
+client_open_remote(const char *runtime_dir, const struct paged_client_params *params, struct owner **owner_p,
+		   struct paged_error *error)
+{
+	uint64_t end_ms = clock_ms() + params->wait_ms;
+	enum paged_status status;
+
+	for (;;) {
+		status = owner_remote_open(runtime_dir, params, owner_p, error);
+		if (!client_open_may_succeed_later(status, params) || clock_ms() >= end_ms)
+			return status;
+		poll(NULL, 0, CLIENT_RETRY_MS);
+	}
+}
+
 static enum paged_status
 client_open(const struct open_target *target, const struct paged_client_params *params, struct paged_client **client_p)
 {
@@ -176,9 +211,10 @@ client_open(const struct open_target *target, const struct paged_client_params *
 		return PAGED_ERR_NOMEM;
 	status = client_complete_params(client, &complete, params, &error);
 	if (status == PAGED_OK && !target->embedded)
-		status = owner_remote_open(target->runtime_dir, &complete, &owner, &error);
+		status = client_open_remote(target->runtime_dir, &complete, &owner, &error);
 	else if (status == PAGED_OK && complete.tables_only != 0)
-		status = paged_fail(&error, PAGED_ERR_INVALID, "an embedded owner has the pages: tables_only must be 0");
+		status =
+			paged_fail(&error, PAGED_ERR_INVALID, "an embedded owner has the pages: tables_only must be 0");
 	else if (status == PAGED_OK)
 		status = owner_embedded_open(target->pools, target->n_pools, &complete, &owner, &error);
 	client->open_status = status;

@@ -112,7 +112,7 @@ static enum paged_status
 cuda_kernels_read_switch(const struct paged_pool *pool, const char *variable, bool *permitted_p,
 			 struct paged_error *error)
 {
-	const char *value = getenv(variable);
+	const char *value = secure_getenv(variable);
 
 	*permitted_p = value != NULL && strcmp(value, "1") == 0;
 	if (value == NULL || value[0] == '\0' || strcmp(value, "0") == 0 || *permitted_p)

@@ -24,7 +24,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -93,12 +92,7 @@ def daemon(directory: Path, model: dict[str, Any], dtype: str, page_size: int, n
     process = subprocess.Popen([str(program) if program.exists() else "pagedd", "--config", str(configuration),
                                 "--runtime-dir", str(runtime_dir)])
     try:
-        for _ in range(300):
-            try:
-                paged.connect(str(runtime_dir), threads=1, run="own").close()
-                break
-            except paged.NoDaemonError:
-                time.sleep(0.1)
+        paged.connect(str(runtime_dir), threads=1, run="own", wait=30).close()
         yield runtime_dir
     finally:
         process.terminate()

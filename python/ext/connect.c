@@ -21,6 +21,7 @@ enum {
 	OBSERVER,
 	OUTLIVE,
 	TABLES_ONLY,
+	WAIT,
 	LOG,
 	N_OPEN_ARGUMENTS
 };
@@ -178,6 +179,8 @@ opening_parse(PyObject *const *values, struct opening *opening)
 			return false;
 		}
 	}
+	if (call_is_given(values[WAIT]) && !number_timeout_ms(values[WAIT], "wait", &params->wait_ms))
+		return false;
 	if (call_is_given(values[LOG]) && !PyCallable_Check(values[LOG])) {
 		PyErr_Format(PyExc_TypeError, "log must be a function, not %R", (PyObject *)Py_TYPE(values[LOG]));
 		return false;
@@ -205,6 +208,29 @@ client_new(struct opening *opening, PyObject *log)
 	return client;
 }
 
+/* Waits for the daemon in parts, between which signal handlers run; false: with an exception of a handler. */
+static bool
+client_open_wait(const char *path, struct paged_client_params *params, struct paged_client **handle_p,
+		 enum paged_status *status_p)
+{
+	uint64_t now_ms = monotonic_ms(), end_ms = now_ms + params->wait_ms, part_end_ms;
+	const uint32_t part_ms = 200;
+
+	for (;;) {
+		params->wait_ms = end_ms - now_ms < part_ms ? (uint32_t)(end_ms - now_ms) : part_ms;
+		part_end_ms = now_ms + params->wait_ms;
+		Py_BEGIN_ALLOW_THREADS *status_p = paged_client_open(path, params, handle_p);
+		Py_END_ALLOW_THREADS now_ms = monotonic_ms();
+		/* A failure for which the library does not wait comes before the part's end. */
+		if (*status_p == PAGED_OK || now_ms < part_end_ms || now_ms >= end_ms)
+			return true;
+		paged_client_close(*handle_p);
+		*handle_p = NULL;
+		if (PyErr_CheckSignals() < 0)
+			return false;
+	}
+}
+
 /* Consumes the reference to client. */
 static PyObject *
 client_opened(struct client *client, struct paged_client *handle, enum paged_status status)
@@ -222,8 +248,9 @@ client_opened(struct client *client, struct paged_client *handle, enum paged_sta
 PyObject *
 client_connect(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
-	static const char *const names[] = { "runtime_dir", "name", "join_token", "timeout", "threads",     "run",
-					     "cpus",        "isa",  "observer",   "outlive", "tables_only", "log" };
+	static const char *const names[] = { "runtime_dir", "name", "join_token", "timeout",  "threads",
+					     "run",         "cpus", "isa",        "observer", "outlive",
+					     "tables_only", "wait", "log" };
 	static struct call_signature signature = { "connect", names, N_OPEN_ARGUMENTS, 1, 0, { NULL } };
 	PyObject *values[N_OPEN_ARGUMENTS], *directory = NULL;
 	struct paged_client *handle = NULL;
@@ -246,8 +273,10 @@ client_connect(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize
 	if (client != NULL) {
 		const char *path = directory != NULL ? PyBytes_AsString(directory) : NULL;
 
-		Py_BEGIN_ALLOW_THREADS status = paged_client_open(path, &opening.params, &handle);
-		Py_END_ALLOW_THREADS client = (struct client *)client_opened(client, handle, status);
+		if (client_open_wait(path, &opening.params, &handle, &status))
+			client = (struct client *)client_opened(client, handle, status);
+		else
+			Py_CLEAR(client);
 	}
 	opening_free(&opening);
 	Py_XDECREF(directory);

@@ -227,6 +227,8 @@ PyObject *pool_result(struct pool *pool, enum paged_status status);
  */
 typedef enum paged_status (*pool_wait_fn)(void *argument, uint32_t timeout_ms);
 int pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t timeout_ms);
+/** monotonic_ms - the clock of such waits */
+uint64_t monotonic_ms(void);
 /** timeout_ms of pool_wait(): no limit */
 #define POOL_WAIT_FOR_EVER UINT32_MAX
 

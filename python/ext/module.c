@@ -85,7 +85,7 @@ module_named_mods(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=None, timeout=None, threads=None,\n"
 			  "        run=None, cpus=None, isa=None, observer=False, outlive=False,\n"
-			  "        tables_only=False, log=None)\n--\n\n"
+			  "        tables_only=False, wait=None, log=None)\n--\n\n"
 			  "Attach to the daemon pagedd and return a Client.\n\n"
 			  "runtime_dir\n"
 			  "    Where the daemon listens.  None: $PAGED_RUNTIME_DIR, else /run/paged.\n"
@@ -122,6 +122,9 @@ PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=No
 			  "tables_only\n"
 			  "    True: pools are opened without their pages, for a program that never touches K\n"
 			  "    and V, such as a router; no GPU is used, and batches are refused.\n"
+			  "wait\n"
+			  "    Longest time to wait for a daemon that is starting, or that stops and starts\n"
+			  "    again, seconds.  None: not at all.\n"
 			  "log\n"
 			  "    Called as log(level, text) for the library's log lines, with levels as in\n"
 			  "    syslog: LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG.  It runs in the\n"

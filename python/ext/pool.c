@@ -249,7 +249,7 @@ pool_wait_free_part(void *argument, uint32_t timeout_ms)
 	return paged_pool_wait_free(wait->handle, wait->n_pages, timeout_ms);
 }
 
-static uint64_t
+uint64_t
 monotonic_ms(void)
 {
 	struct timespec now;

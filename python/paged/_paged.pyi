@@ -167,7 +167,7 @@ def named_mods() -> list[NamedMod]:
 def connect(runtime_dir: str | None = None, *, name: str | None = None, join_token: str | None = None,
             timeout: float | None = None, threads: int | None = None, run: Literal["own", "openmp"] | None = None,
             cpus: Sequence[int] | None = None, isa: str | None = None, observer: bool = False,
-            outlive: bool = False, tables_only: bool = False,
+            outlive: bool = False, tables_only: bool = False, wait: float | None = None,
             log: Callable[[int, str], None] | None = None) -> Client:
     """Attach to the daemon pagedd and return a Client.
 
@@ -206,6 +206,9 @@ def connect(runtime_dir: str | None = None, *, name: str | None = None, join_tok
     tables_only
         True: pools are opened without their pages, for a program that never touches K
         and V, such as a router; no GPU is used, and batches are refused.
+    wait
+        Longest time to wait for a daemon that is starting, or that stops and starts
+        again, seconds.  None: not at all.
     log
         Called as log(level, text) for the library's log lines, with levels as in
         syslog: LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG.  It runs in the

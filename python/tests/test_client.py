@@ -75,6 +75,20 @@ def test_options(daemon, monkeypatch):
         assert client.status()["pid"] == daemon.process.pid
 
 
+def test_connect_waits(daemon, tmp_path):
+    with pytest.raises(paged.NoDaemonError):
+        paged.connect(tmp_path, wait=0.3)
+    with pytest.raises(ValueError, match="wait: -1 is not between"):
+        paged.connect(tmp_path, wait=-1)
+    # The directory appears while the client waits.
+    link = tmp_path / "run"
+    made = threading.Timer(0.5, link.symlink_to, [daemon.runtime_dir])
+    made.start()
+    with paged.connect(link, wait=600, threads=1) as client:
+        assert client.status()["pid"] == daemon.process.pid
+    made.join()
+
+
 def test_threads_by_default(monkeypatch):
     cpus = sorted(os.sched_getaffinity(0))
     monkeypatch.setitem(sys.modules, "torch", None)

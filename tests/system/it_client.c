@@ -558,6 +558,53 @@ IT_TEST(one_request_over_two_pools)
 	daemon_and_client_stop();
 }
 
+/* Opens a client before the daemon listens, and says when it begins to. */
+static void
+open_early(int from, int to, void *argument)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .wait_ms = IT_LIMIT_MS };
+
+	(void)from;
+	(void)argument;
+	client_expect(paged_client_open(NULL, NULL, &client), PAGED_ERR_NO_DAEMON);
+	paged_client_close(client);
+	params.wait_ms = 50;
+	client_expect(paged_client_open(NULL, &params, &client), PAGED_ERR_NO_DAEMON);
+	paged_client_close(client);
+	params.wait_ms = IT_LIMIT_MS;
+	it_send(to, "w", 1);
+	client_ok(paged_client_open(NULL, &params, &client));
+	client_ok(paged_client_ping(client));
+	paged_client_close(client);
+}
+
+IT_TEST(open_waits_for_a_daemon_that_starts)
+{
+	struct it_worker worker;
+	char word;
+
+	daemon_and_client_start(NULL);
+	paged_client_close(client);
+	it_daemon_kill(&daemon_);
+	it_fork(&worker, open_early, NULL);
+	it_receive(worker.from, &word, 1);
+	it_daemon_restart(&daemon_, NULL, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_wait_does_not_hide_other_errors)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .wait_ms = IT_LIMIT_MS,
+					      .join_token = "0123456789abcdef0123456789abcdef" };
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	client_expect(paged_client_open(NULL, &params, &client), PAGED_ERR_GONE);
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
 IT_TEST(pagedctl_commands)
 {
 	uint32_t tokens = 8;

@@ -12,7 +12,6 @@ import argparse
 import math
 import re
 import sys
-import time
 from typing import Any, NoReturn
 
 import paged
@@ -24,7 +23,6 @@ PROGRAM = "python -m paged.vllm"
 FAILED = "--paged-vllm-failed"
 # How long pagedd may take to start, if --wait does not say otherwise.
 WAIT_S = 60.0
-RETRY_S = 0.1
 # pagedd has not started yet, or a former one has not ended yet.
 NOT_YET = (paged.NoDaemonError, paged.TimedOutError, paged.StoppingError, paged.GoneError)
 
@@ -70,18 +68,17 @@ def parse() -> argparse.Namespace:
 
 def wait_for_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return arguments(), once pagedd answers."""
-    end = time.monotonic() + options.wait
-    has_said = False
-    while True:
-        try:
-            return arguments(options.pool, runtime_dir=options.runtime_dir, n_blocks=options.blocks, role=options.role)
-        except NOT_YET as error:
-            if time.monotonic() >= end:
-                raise
-            if not has_said:
-                print(f"{PROGRAM}: waiting for pagedd, up to {options.wait:g} s: {error}", file=sys.stderr)
-                has_said = True
-        time.sleep(RETRY_S)
+    def ask(wait: float) -> dict[str, Any]:
+        return arguments(options.pool, runtime_dir=options.runtime_dir, n_blocks=options.blocks, role=options.role,
+                         wait=wait)
+
+    try:
+        return ask(0)
+    except NOT_YET as error:
+        if options.wait == 0:
+            raise
+        print(f"{PROGRAM}: waiting for pagedd, up to {options.wait:g} s: {error}", file=sys.stderr)
+    return ask(options.wait)
 
 
 def refusal(reason: str) -> str:

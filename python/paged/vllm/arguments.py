@@ -29,7 +29,7 @@ ROLES = ("both", "producer", "consumer")
 
 
 def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_blocks: int | None = None,
-              role: str = "both") -> dict[str, Any]:
+              role: str = "both", wait: float | None = None) -> dict[str, Any]:
     """Return keyword arguments for vllm.LLM or vllm.EngineArgs with which vLLM keeps its K and V in a pool.
 
     Asks pagedd for the pool's geometry.  Whether the model fits the pool is checked when vLLM starts.
@@ -45,6 +45,8 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_bloc
     role
         Where prompts are computed in one engine and answers in another: "producer" hands sequences over, "consumer"
         continues them, "both" does both.  Other requests are served in all roles.
+    wait
+        How long to wait for pagedd, if it is not running yet, in seconds; None: not at all.
 
     Raises ValueError if there is no such role or number of blocks, LookupError if there is no such pool, or several and
     none is named, and paged.NoDaemonError.
@@ -53,7 +55,7 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_bloc
         raise ValueError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
     if n_blocks is not None and not 1 <= n_blocks <= MAX_BLOCKS:
         raise ValueError(f"vLLM may have 1 to {MAX_BLOCKS} blocks, not {n_blocks}")
-    report = _report(pool, runtime_dir)
+    report = _report(pool, runtime_dir, wait)
     extra = {"pool": report["name"]}
     if runtime_dir is not None:
         extra["runtime_dir"] = os.fspath(runtime_dir)
@@ -89,8 +91,8 @@ def command_line(keywords: dict[str, Any]) -> list[str]:
     return options
 
 
-def _report(name: str | None, runtime_dir: str | None) -> dict[str, Any]:
-    with paged.connect(runtime_dir, name="paged.vllm", threads=1, run="own") as client:
+def _report(name: str | None, runtime_dir: str | None, wait: float | None) -> dict[str, Any]:
+    with paged.connect(runtime_dir, name="paged.vllm", threads=1, run="own", wait=wait) as client:
         reports = {report["name"]: report for report in client.pools()}
     name = name or os.environ.get(POOL_VARIABLE)
     if name is None and len(reports) > 1:
