@@ -39,13 +39,14 @@ GPU_HEADER_FILES = \
 	%D%/attention/attention_fetch.h \
 	%D%/attention/attention_halves.h \
 	%D%/attention/attention_mma.h \
-	%D%/attention/attention_prefill_item.h \
 	%D%/attention/attention_producer.h \
+	%D%/attention/attention_q_rows.h \
 	%D%/attention/attention_tile.h \
 	%D%/attention/attention_wgmma.h \
 	%D%/attention/mla/attention_mla_consumer.h \
 	%D%/attention/mla/attention_mla_wgmma.h \
 	%D%/attention/prefill/attention_prefill.h \
+	%D%/attention/prefill/attention_prefill_item.h \
 	%D%/attention/prefill/attention_prefill_math.h \
 	%D%/attention/prefill/attention_prefill_tile.h \
 	%D%/device/bytes.h \

@@ -11,7 +11,7 @@
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_WGMMA_H
 #define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_WGMMA_H
 
-#include "kernels/cuda/attention/attention_prefill_item.h"
+#include "kernels/cuda/attention/attention_q_rows.h"
 #include "kernels/cuda/attention/attention_producer.h"
 
 #if SIMT_HAS_WGMMA

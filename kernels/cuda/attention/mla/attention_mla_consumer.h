@@ -189,11 +189,11 @@ mla_wgmma_products_convert(const cuda_attention_params &p, mla_wgmma_shared<S> &
 	float(*weight)[4] = reinterpret_cast<float(*)[4]>(product);
 
 	if (begin < item.kv_first || begin + S::TOKENS > state.full_end) {
-		const prefill_q_rows q_rows = prefill_q_rows_make(p, item, first);
+		const q_rows_of_thread q_rows = q_rows_make(p, item, first);
 
 		visible = mma_elements_visible<S>(p, item, shared.mask_bitmap, q_rows.at, begin + simt_lane() % 4 * 2);
 	}
-	prefill_scores<S>(p, item, first, begin, visible, weight);
+	q_rows_scores<S>(p, item, first, begin, visible, weight);
 	scores_to_weights<S>(state.row_max, state.row_sum, weight, rescale);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < S::TOKENS / 4; i++)
@@ -312,7 +312,7 @@ mla_wgmma_rescale(mla_wgmma_state<S> &state, const float rescale[2])
 {
 	ATTENTION_UNROLL
 	for (uint32_t part = 0; part < PARTS; part++)
-		prefill_rescale<S>(reinterpret_cast<float(*)[4]>(state.sums[part]), rescale);
+		q_rows_rescale<S>(reinterpret_cast<float(*)[4]>(state.sums[part]), rescale);
 }
 
 /* Store the group's dims of the thread's q_row i. */

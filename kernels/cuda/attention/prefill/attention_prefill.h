@@ -31,11 +31,11 @@ prefill_tile_finish(const cuda_attention_params &p, prefill_shared<S> &shared, p
 
 		if (!full)
 			visible = mma_elements_visible<S>(p, shared.item, shared.mask_bitmap,
-							  prefill_q_rows_make(p, shared.item, first).at,
+							  q_rows_make(p, shared.item, first).at,
 							  begin + simt_lane() % 4 * 2);
-		prefill_scores<S>(p, shared.item, first, begin, visible, weight[m]);
+		q_rows_scores<S>(p, shared.item, first, begin, visible, weight[m]);
 		scores_to_weights<S>(state.row_max[m], state.row_sum[m], weight[m], rescale);
-		prefill_rescale<S>(state.values[m], rescale);
+		q_rows_rescale<S>(state.values[m], rescale);
 		if (!full && prefill_any_non_finite(shared))
 			prefill_non_finite_add(shared, weight[m], state.values[m]);
 		ATTENTION_UNROLL

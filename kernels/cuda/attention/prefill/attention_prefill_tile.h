@@ -9,7 +9,7 @@
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_TILE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_TILE_H
 
-#include "kernels/cuda/attention/attention_prefill_item.h"
+#include "kernels/cuda/attention/prefill/attention_prefill_item.h"
 
 #define PREFILL_WARPS (CUDA_PREFILL_THREADS / 32)
 #define PREFILL_M_TILES 2u

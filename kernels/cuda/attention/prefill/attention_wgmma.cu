@@ -11,6 +11,7 @@
  * tensor cores add these values, the warp computes the new tile's weights.
  */
 #include "kernels/cuda/attention/attention_wgmma.h"
+#include "kernels/cuda/attention/prefill/attention_prefill_item.h"
 
 #if SIMT_HAS_WGMMA
 
@@ -275,7 +276,7 @@ template <class S>
 SIMT_FUNCTION uint32_t
 wgmma_visible(const cuda_attention_params &p, const wgmma_shared<S> &shared, uint32_t begin, uint32_t end)
 {
-	prefill_q_rows q_rows = prefill_q_rows_make(p, shared.item, wgmma_consumer_warp() * 16);
+	q_rows_of_thread q_rows = q_rows_make(p, shared.item, wgmma_consumer_warp() * 16);
 
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++)
@@ -296,7 +297,7 @@ wgmma_scores(const cuda_attention_params &p, const wgmma_shared<S> &shared, uint
 
 		if (!full)
 			visible = wgmma_visible(p, shared, at, end);
-		prefill_scores<wgmma_half>(p, shared.item, wgmma_consumer_warp() * 16, at, visible,
+		q_rows_scores<wgmma_half>(p, shared.item, wgmma_consumer_warp() * 16, at, visible,
 					   wgmma_half_of(score, half));
 	}
 }
@@ -388,7 +389,7 @@ SIMT_FUNCTION void
 wgmma_weights_round(wgmma_shared<S> &shared, wgmma_state<S> &state, uint32_t begin,
 		    float (&weight)[S::TOKENS / 2], const float rescale[2])
 {
-	prefill_rescale<S>(reinterpret_cast<float(*)[4]>(state.sums), rescale);
+	q_rows_rescale<S>(reinterpret_cast<float(*)[4]>(state.sums), rescale);
 	if (!prefill_tile_is_full<S>(shared.items, shared.item, begin)) {
 		wgmma_wait_full(shared, state.tile, CUDA_V);
 		if (wgmma_non_finite_find(shared, state.tile))

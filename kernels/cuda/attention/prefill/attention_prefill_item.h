@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention_prefill_item.h - what the kernels for prefill items have in common: items, weights, results
+ * attention_prefill_item.h - what the kernels for prefill items have in common: items, results
  *
- * A warp's q_rows are M tiles of 16, and registers have the layout of mma's
- * accumulators, as in attention_tile.h.
+ * A warp's q_rows are M tiles, as in attention_q_rows.h.
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_PREFILL_ITEM_H
-#define PAGED_KERNELS_CUDA_ATTENTION_ATTENTION_PREFILL_ITEM_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_ITEM_H
+#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ATTENTION_PREFILL_ITEM_H
 
-#include "kernels/cuda/attention/attention_halves.h"
+#include "kernels/cuda/attention/attention_q_rows.h"
 
 /* Items */
 
@@ -55,70 +54,6 @@ SIMT_FUNCTION bool
 prefill_tile_is_full(const prefill_items &items, const attention_work_item &item, uint32_t begin)
 {
 	return begin >= item.kv_first && begin + S::TOKENS <= items.full_end;
-}
-
-/* Weights */
-
-/* The q_rows of a thread in an M tile. */
-struct prefill_q_rows {
-	attention_q_row at[2];
-};
-
-/* `first`: the M tile's first q_row. */
-SIMT_FUNCTION prefill_q_rows
-prefill_q_rows_make(const cuda_attention_params &p, const attention_work_item &item, uint32_t first)
-{
-	uint32_t q_row = first + simt_lane() / 4;
-
-	return { { q_row_make(p, item, q_row), q_row_make(p, item, q_row + 8) } };
-}
-
-/* Scores without a mod. */
-template <class S>
-SIMT_FUNCTION void
-prefill_products_scale(const cuda_attention_params &p, uint32_t visible, float score[S::BLOCKS][4])
-{
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			score[n][i] *= p.scale;
-	if (visible == UINT32_MAX)
-		return;
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			score[n][i] = visible >> (n * 4 + i) & 1 ? score[n][i] : -infinity();
-}
-
-/* Convert the products of an M tile to scores, -inf where the q_row does not see the token (mma_elements_visible()). */
-template <class S>
-SIMT_FUNCTION void
-prefill_scores(const cuda_attention_params &p, const attention_work_item &item, uint32_t first, uint32_t begin,
-	       uint32_t visible, float score[S::BLOCKS][4])
-{
-	if constexpr (attention_mod::has_score) {
-		const prefill_q_rows q_rows = prefill_q_rows_make(p, item, first);
-
-		mma_scores<S>(p, item, q_rows.at, begin + simt_lane() % 4 * 2, visible, score);
-	} else {
-		prefill_products_scale<S>(p, visible, score);
-	}
-}
-
-/* Most tiles change no maximum, so that the sums need no factors. */
-template <class S>
-SIMT_FUNCTION void
-prefill_rescale(float sums[S::DIM / 8][4], const float rescale[2])
-{
-	if (simt_all(rescale[0] == 1 && rescale[1] == 1))
-		return;
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::DIM / 8; n++)
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			sums[n][i] *= rescale[i / 2];
 }
 
 /* Results */
