@@ -117,7 +117,7 @@ struct paged_prefix {
 	 * the page size.  Prefixes with keys never match prefixes with tokens.
 	 *
 	 * `tokens` may be given with keys.  They are not part of the identity: paged_publish stores them for programs
-	 * that watch the index (paged_watch.h), such as paged-events(8), whose subscribers need them to place the pages.
+	 * that watch the index (paged_watch.h), such as paged-events(8), whose subscribers place the pages by them.
 	 */
 	const uint8_t (*keys)[PAGED_DIGEST_SIZE];
 };
@@ -330,8 +330,8 @@ enum paged_status paged_seq_trim(struct paged_client *client, size_t n, const st
  * @param[in]  seconds   from now on, at most max-pin-time of pagedd.conf(5), and a year for administrators; replaces
  *                       an earlier pin of the session's tenant.  0: unpin
  * @param[out] n_tokens  tokens that were found and are pinned; NULL: not wanted
- * @retval PAGED_ERR_LIMIT  more pages than the pool's pin-limit (pagedd.conf(5)) would be pinned, more than 8192, or for
- *                          too long
+ * @retval PAGED_ERR_LIMIT  more pages than the pool's pin-limit (pagedd.conf(5)) would be pinned, more than 8192, or
+ *                          for too long
  * @retval PAGED_ERR_QUOTA  more than the tenant's share of pins
  * @retval PAGED_ERR_STALE  pages of the prefix were evicted during each of three attempts
  *
@@ -431,7 +431,7 @@ struct paged_ticket {
  *                             before the pages that the sequence has kept (paged_seq_trim())
  * @retval PAGED_ERR_NOENT     no active session has the number params->session
  * @retval PAGED_ERR_PERM      a sequence belongs to another session, or was given away
- * @retval PAGED_ERR_LIMIT     n exceeds PAGED_MAX_REQUEST_SEQS, the session has PAGED_MAX_TICKETS, or params->timeout_ms
+ * @retval PAGED_ERR_LIMIT     n exceeds PAGED_MAX_REQUEST_SEQS, the session has PAGED_MAX_TICKETS, or timeout_ms
  *                             exceeds max-ticket-time
  * @retval PAGED_ERR_QUOTA     the session's tenant has its share of open tickets
  * @retval PAGED_ERR_STALE     an id names no live sequence

@@ -18,7 +18,7 @@
  */
 size_t text_bad_byte(const char *text);
 
-/** text_clean_utf8 - replace by '?': bytes that are not UTF-8, of control characters outside ASCII, of invisible ones */
+/** text_clean_utf8 - replace by '?': bytes that are not UTF-8, control characters outside ASCII, invisible ones */
 void text_clean_utf8(char *text);
 
 /** text_hex - write 2 * size lower-case digits and a terminating zero */

@@ -650,7 +650,7 @@ void published_open(struct core_pool *pool, uint32_t slot);
 /** published_set - the sequence is published up to a node, which follows in its chain, or NONE */
 void published_set(struct core_pool *pool, uint32_t slot, uint32_t page);
 
-/** published_add_twin - the page table does not name this node's page; published_set() with it or a later one follows */
+/** published_add_twin - the page table does not name this node's page; published_set() of it or a later one is next */
 void published_add_twin(struct core_pool *pool, uint32_t slot, uint32_t page);
 
 /**
@@ -871,7 +871,7 @@ enum paged_status check_tickets(const struct core *core, const struct core_pool 
 /* adopt.c */
 
 /**
- * adopt_n_moved - entries at the beginning of the slot's page table that an unfinished adopt has charged to the tenant *to_p
+ * adopt_n_moved - first entries of the slot's page table that an unfinished adopt has charged to the tenant *to_p
  */
 uint32_t adopt_n_moved(const struct core *core, const struct core_pool *pool, uint32_t slot, uint32_t *to_p);
 
@@ -1055,7 +1055,7 @@ void operations_free(struct core *core);
 
 /* growth.c */
 
-/** growth_is_long - true: to share n_shared entries and to take the pages of the request's totals is more than a step */
+/** growth_is_long - true: sharing n_shared entries and taking the pages of the request's totals exceeds a step */
 bool growth_is_long(const struct core *core, uint64_t n_shared);
 
 /** growth_create - operation_create() of n items, for each of which growth_promise() is called before it begins */

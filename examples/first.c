@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(call) \
-	if ((call) != PAGED_OK) \
-		return fprintf(stderr, "%s\n", paged_client_error(client)), 1
+#define CHECK(call)                                                                    \
+	do {                                                                           \
+		if ((call) != PAGED_OK)                                                \
+			return fprintf(stderr, "%s\n", paged_client_error(client)), 1; \
+	} while (0)
 
 static float q[552 * 9 * 64], k[552 * 3 * 64], v[552 * 3 * 64], out[552 * 9 * 64];
 

@@ -3,9 +3,11 @@
 #include <pagedclient.h>
 #include <stdio.h>
 
-#define CHECK(call) \
-	if ((call) != PAGED_OK) \
-		return fprintf(stderr, "%s\n", paged_client_error(client)), 1
+#define CHECK(call)                                                                    \
+	do {                                                                           \
+		if ((call) != PAGED_OK)                                                \
+			return fprintf(stderr, "%s\n", paged_client_error(client)), 1; \
+	} while (0)
 
 #define TOKENS 600
 

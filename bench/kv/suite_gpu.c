@@ -138,7 +138,7 @@ static const struct kv_case cases[] = {
 	MOD("prefill", "alibi compiled", "alibi(32.0)", "<= 1.05", .page_size = 64, PROMPT_8K),
 	MOD("prefill", "soft_cap compiled", "soft_cap(50.0)", "<= 1.5", .page_size = 64, PROMPT_8K),
 
-	/* 128 query heads on one latent head: computing is its limit, so no goal.  Then 16 heads, which memory limits. */
+	/* 128 query heads on one latent head: computing is its limit, so no goal.  Then 16 heads: memory limits. */
 	MLA("MLA", "decode 16 x 8k, MLA", BATCH_16_8K),
 	MLA("MLA", "decode 1 x 8k, MLA", KV_ROWS({ 1, 1, 8192 })),
 	MLA("MLA", "decode 1 x 32k, MLA", KV_ROWS({ 1, 1, 32768 })),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An adopt that charges many pages to another tenant, in steps: what others can do meanwhile, and each end it may have. */
+/* An adopt that charges many pages to another tenant, in steps: what others can do meanwhile, and each of its ends. */
 #include <string.h>
 
 #include "tests/core/sharing_fixture.h"

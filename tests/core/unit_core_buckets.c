@@ -193,7 +193,7 @@ Test(core_buckets, what_stands_on_a_displaced_page)
 	cr_assert_eq(find_keys(3, keys), 2);
 }
 
-/* A member publishes what another one begins with, and fills the bucket: its nodes that no other member uses go first. */
+/* A member publishes what another one begins with, and fills the bucket: its nodes that no other one uses go first. */
 static void
 expect_common_page_stays(uint32_t hostile, uint32_t other)
 {

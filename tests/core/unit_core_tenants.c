@@ -272,7 +272,7 @@ Test(core_tenants, steps_of_tenants_take_turns)
 	expect_counts(SHARING_WIDE, 400, 0, 0);
 }
 
-/* Sequences that were given away count until another tenant has adopted them, and those of ended sessions until reaped. */
+/* Sequences that were given away count until another tenant adopts them, and those of ended sessions until reaped. */
 Test(core_tenants, slots)
 {
 	const struct seq_give give = { .timeout_ms = 1000 };

@@ -166,9 +166,10 @@ vec_unless(vec v, vec x, vec y)
 static inline float
 vec_sum(vec v)
 {
-	for (unsigned int n = LANES / 2; n > 0; n /= 2)
+	for (unsigned int n = LANES / 2; n > 0; n /= 2) {
 		_Pragma("GCC unroll 8") for (unsigned int i = 0; i < n; i++)
 			v[i] += v[i + n];
+	}
 	return v[0];
 }
 

@@ -28,7 +28,7 @@ struct cuda_choice {
 	bool clusters; /* it has an even number of blocks, and struct cuda_attention_cluster_params */
 };
 
-/** cuda_uses_clusters - does CUDA_CLUSTER compute queries with this many heads for each KV head, without a block mask? */
+/** cuda_uses_clusters - does CUDA_CLUSTER compute queries with so many heads for each KV head, without a block mask? */
 bool cuda_uses_clusters(const struct cuda_choice choices[CUDA_N_PARTS], uint32_t gqa_group);
 
 /**

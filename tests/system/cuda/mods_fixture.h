@@ -39,7 +39,7 @@ struct paged_mod_set *mods_make(struct batch_fixture *fixture, const struct mods
 /** expect_same_on_both - both back ends give the same results, and paged_batch_validate() returns this status */
 void expect_same_on_both(const struct mods_case *c, enum paged_status wanted);
 
-/** expect_no_compiler - with this PAGED_NVRTC, mods that need a compiler are refused with the reason, other calls work */
+/** expect_no_compiler - with this PAGED_NVRTC, mods that need a compiler are refused with the reason; others work */
 void expect_no_compiler(const char *library, const char *part);
 
 /** Messages since the last mods_prepare_in_new_client() or expect_log(). */
