@@ -64,7 +64,7 @@ struct paged_watch;
 enum paged_change_kind {
 	PAGED_CHANGE_STORED = 1,  /* a page was published */
 	PAGED_CHANGE_REMOVED = 2, /* a page, or one before it in its prefix, was evicted or displaced */
-	PAGED_CHANGE_CLEARED = 3 /* all nodes were removed; page and serial are 0 */
+	PAGED_CHANGE_CLEARED = 3  /* all nodes were removed; page and serial are 0 */
 };
 
 /** A change of the index. */

@@ -127,35 +127,35 @@ struct paged_ticket_entry {
 /** What a tenant has in a pool, and its limits.  A limit that begins with max_ is 0 if there is none. */
 struct paged_quota_entry {
 	char tenant[PAGED_MAX_NAME + 1];
-	uint32_t pool;      /* PAGED_SEQ_POOL() of the sequences */
-	uint32_t n_charged; /* distinct pages that sequences of the tenant have */
-	uint32_t limited;   /* 1: `limit` holds; 0: the tenant has no limit in this pool */
-	uint32_t limit;     /* pages */
-	uint32_t n_quarantined;                /* of n_charged: left by sessions that have ended */
-	uint32_t n_sequences, max_sequences;   /* holds and sequences in tickets included */
+	uint32_t pool;                       /* PAGED_SEQ_POOL() of the sequences */
+	uint32_t n_charged;                  /* distinct pages that sequences of the tenant have */
+	uint32_t limited;                    /* 1: `limit` holds; 0: the tenant has no limit in this pool */
+	uint32_t limit;                      /* pages */
+	uint32_t n_quarantined;              /* of n_charged: left by sessions that have ended */
+	uint32_t n_sequences, max_sequences; /* holds and sequences in tickets included */
 	uint32_t n_pins, max_pins;
-	uint32_t n_pin_pages, max_pin_pages;   /* of pins and holds, each counted */
-	uint32_t n_cached;    /* cached pages that the tenant has published and that count for its share; 0 without one */
-	uint32_t shared;      /* 1: `cache_share` holds; 0: the tenant has no share of this pool's cache */
+	uint32_t n_pin_pages, max_pin_pages; /* of pins and holds, each counted */
+	uint32_t n_cached; /* cached pages that the tenant has published and that count for its share; 0 without one */
+	uint32_t shared;   /* 1: `cache_share` holds; 0: the tenant has no share of this pool's cache */
 	uint32_t cache_share; /* pages; those above are evicted before the pages of others */
 	uint64_t table_used;  /* bytes of the page tables of its sequences */
 	uint64_t table_limit; /* bytes that these may take; 0: no limit */
 	/* In all pools, so the same in each entry of the tenant. */
-	uint32_t n_sessions, max_sessions;     /* also ended ones that are not cleaned up */
+	uint32_t n_sessions, max_sessions; /* also ended ones that are not cleaned up */
 	uint32_t n_members, max_members;
-	uint32_t n_tickets, max_tickets;       /* open */
+	uint32_t n_tickets, max_tickets; /* open */
 };
 
 /** A pin of a published prefix. */
 struct paged_pin_entry {
-	uint64_t number;    /* of the pool's pins, counted since the pool was created */
-	uint64_t serial;    /* of the last page's node; another one there now: its pages were evicted */
-	uint32_t page;      /* the last page of the prefix */
+	uint64_t number; /* of the pool's pins, counted since the pool was created */
+	uint64_t serial; /* of the last page's node; another one there now: its pages were evicted */
+	uint32_t page;   /* the last page of the prefix */
 	uint32_t n_pages;
 	uint64_t n_tokens;
-	uint32_t expires_s; /* from now */
-	uint32_t session;   /* that made it; it may have ended */
-	uint32_t uid, pid;  /* of the process that made it */
+	uint32_t expires_s;              /* from now */
+	uint32_t session;                /* that made it; it may have ended */
+	uint32_t uid, pid;               /* of the process that made it */
 	char tenant[PAGED_MAX_NAME + 1]; /* of the session; "": none */
 };
 

@@ -57,9 +57,9 @@ struct prefix_keys {
 
 /** The block key of one page. */
 struct prefix_block {
-	const uint32_t *tokens;        /* [page_size]; NULL: none */
+	const uint32_t *tokens;          /* [page_size]; NULL: none */
 	const uint32_t *attached_tokens; /* [page_size], no part of the key; NULL: none */
-	const uint8_t *extra;          /* [REGION_EXTRA_SIZE]; NULL: zeros */
+	const uint8_t *extra;            /* [REGION_EXTRA_SIZE]; NULL: zeros */
 };
 
 /** A place in the tree: a node, or the root. */

@@ -161,7 +161,7 @@ struct region_slot {
 	_Atomic uint32_t capacity;      /* tokens, a multiple of page_size */
 	_Atomic uint32_t writable_from; /* tokens before this one must not be written in place */
 	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
-	_Atomic uint32_t published; /* tokens that a search finds (for some turns fewer), a multiple of page_size */
+	_Atomic uint32_t published;     /* tokens that a search finds (for some turns fewer), a multiple of page_size */
 	_Atomic uint32_t flags;         /* REGION_SLOT_* */
 	_Atomic uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
 	uint32_t reserved[5];   /* of further layer groups */
@@ -201,15 +201,15 @@ struct region_page {
  * that node.  used, hits and next may change while the serial stands.
  */
 struct region_node {
-	_Atomic uint64_t serial;        /* 0: the page has no node */
-	_Atomic uint64_t parent_serial; /* of the page before it; 0: the first page of a prefix */
-	_Atomic uint64_t hash;          /* of the block key and of the parent's hash; prefix_hash() */
-	_Atomic uint32_t parent;        /* page number, or REGION_NO_PAGE */
-	_Atomic uint32_t next;          /* 1 + the next page of the bucket; 0: none */
-	_Atomic uint32_t used;          /* time of the last start that shared it, seconds of the owner's clock */
-	uint32_t reserved[5];           /* pages of further layer groups */
+	_Atomic uint64_t serial;         /* 0: the page has no node */
+	_Atomic uint64_t parent_serial;  /* of the page before it; 0: the first page of a prefix */
+	_Atomic uint64_t hash;           /* of the block key and of the parent's hash; prefix_hash() */
+	_Atomic uint32_t parent;         /* page number, or REGION_NO_PAGE */
+	_Atomic uint32_t next;           /* 1 + the next page of the bucket; 0: none */
+	_Atomic uint32_t used;           /* time of the last start that shared it, seconds of the owner's clock */
+	uint32_t reserved[5];            /* pages of further layer groups */
 	_Atomic uint32_t first_attached; /* 1 + the first token id attached to a key; others are in their places */
-	_Atomic uint32_t hits;          /* starts that shared it; stops at UINT32_MAX */
+	_Atomic uint32_t hits;           /* starts that shared it; stops at UINT32_MAX */
 };
 
 /** Kinds of changes. */

@@ -171,7 +171,8 @@ adopt_step(struct core *core, struct core_operation *operation, const struct ope
 	ticket->move.back = ticket->move.back || operation->session == NULL;
 	if (!ticket->move.back && !move_forward(core->pools[ticket->pool], ticket, budget))
 		return false;
-	if (!ticket->move.back && adopt_check_shares(core->pools[ticket->pool], ticket, to, &operation->error) != PAGED_OK)
+	if (!ticket->move.back &&
+	    adopt_check_shares(core->pools[ticket->pool], ticket, to, &operation->error) != PAGED_OK)
 		ticket->move.back = true;
 	if (ticket->move.back)
 		return adopt_step_back(core, operation, budget);

@@ -111,8 +111,8 @@ cache_share_remove(struct core_pool *pool, uint32_t page)
 
 /*
  * The page to evict in place of the coldest of the tenant's list; NONE: a page of others depends on it, or there are
- * many below it.  It is mostly that page itself.  A page below it may also be cached: one that left the list because a page
- * of others depended on it, which has been evicted since.
+ * many below it.  It is mostly that page itself.  A page below it may also be cached: one that left the list because a
+ * page of others depended on it, which has been evicted since.
  */
 static uint32_t
 share_victim(const struct core_pool *pool, uint32_t page, uint32_t tenant)
@@ -172,7 +172,8 @@ core_tenant_share_cache(struct core *core, uint32_t tenant, uint32_t pool_index,
 	if (pool->shares == NULL)
 		pool->shares = core_map_array(pool->view.n_pages, sizeof(*pool->shares));
 	if (pool->shares == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for shares of the cache", pool->name);
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for shares of the cache",
+				  pool->name);
 	if (own->cache_share == CORE_NO_LIMIT) {
 		own->cached = (struct page_list){ .coldest = NONE, .hottest = NONE };
 		own->cache_share = n_pages;
@@ -205,8 +206,8 @@ check_share(const struct core_pool *pool, uint32_t tenant, const struct tenant_p
 		previous = page;
 	}
 	if (n != own->n_cached || previous != own->cached.hottest || own->over != (own->n_cached > own->cache_share))
-		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: tenant %u lists %u cached pages of %u", pool->name,
-				  tenant, n, own->n_cached);
+		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: tenant %u lists %u cached pages of %u",
+				  pool->name, tenant, n, own->n_cached);
 	return PAGED_OK;
 }
 
@@ -229,7 +230,8 @@ check_cache_shares(const struct core_pool *pool, struct paged_error *error)
 	for (uint32_t page = 0; page < pool->high_page; page++)
 		n_owned += pool->shares[page].tenant != 0;
 	if (status == PAGED_OK && n_listed != n_owned)
-		status = paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: tenants list %u cached pages, and %u have a tenant",
-				    pool->name, n_listed, n_owned);
+		status = paged_fail(error, PAGED_ERR_CORRUPT,
+				    "pool %s: tenants list %u cached pages, and %u have a tenant", pool->name, n_listed,
+				    n_owned);
 	return status;
 }

@@ -265,20 +265,20 @@ struct core_tenant_pool_limits {
 	uint32_t n_pin_pages; /* of pins and holds, each counted */
 	uint64_t table_bytes; /* of page tables, as core_pool_params.table_memory */
 };
-#define CORE_POOL_UNLIMITED                                                                                     \
-	((struct core_tenant_pool_limits){                                                                      \
-		.n_pages = CORE_NO_LIMIT,                                                                       \
-		.n_sequences = CORE_NO_LIMIT,                                                                   \
-		.n_pins = CORE_NO_LIMIT,                                                                        \
-		.n_pin_pages = CORE_NO_LIMIT,                                                                   \
-		.table_bytes = UINT64_MAX,                                                                      \
+#define CORE_POOL_UNLIMITED                   \
+	((struct core_tenant_pool_limits){    \
+		.n_pages = CORE_NO_LIMIT,     \
+		.n_sequences = CORE_NO_LIMIT, \
+		.n_pins = CORE_NO_LIMIT,      \
+		.n_pin_pages = CORE_NO_LIMIT, \
+		.table_bytes = UINT64_MAX,    \
 	})
 
 /** The most that a tenant may have in all. */
 struct core_tenant_limits {
 	uint32_t n_members;
-	uint32_t n_sessions; /* also ended ones that are not cleaned up */
-	uint32_t n_tickets;  /* open */
+	uint32_t n_sessions;  /* also ended ones that are not cleaned up */
+	uint32_t n_tickets;   /* open */
 	uint64_t array_bytes; /* of the arrays for block masks of its sessions (core/array.h) */
 };
 #define CORE_UNLIMITED                                             \
@@ -475,9 +475,9 @@ struct core_publish {
  *
  * The caller promises that their K and V were written.  Pages before the sequence's `published` are passed over.  A
  * page for whose prefix there is a node already stays private: that node stands for it.  When one of the nodes that
- * stand for a sequence is removed, its `published` ends before that page, or is 0; past 1,024 nodes below a removed one,
- * this takes some calls of core_tick().  If a bucket of the index is full, a node is removed of the tenant with most
- * nodes there, of its session with most, of those that the fewest others use the one used least recently.
+ * stand for a sequence is removed, its `published` ends before that page, or is 0; past 1,024 nodes below a removed
+ * one, this takes some calls of core_tick().  If a bucket of the index is full, a node is removed of the tenant with
+ * most nodes there, of its session with most, of those that the fewest others use the one used least recently.
  *
  * @param[out] n_published  [n] pages published in all; written on OK only
  * @param[out] ends         [n] enum paged_publish_end: why fewer than from + n_pages are; written on OK only
@@ -602,8 +602,8 @@ enum paged_status core_seq_give(struct core *core, uint32_t session, uint32_t n,
  * core_seq_adopt - make the session the owner of a ticket's sequences, in the order in which they were given
  *
  * Ids and pages stay.  The versions of the page tables change, so that plans of the giver are stale.  Within a tenant,
- * the number of pages does not matter.  While an adopt by another tenant is unfinished, the ticket counts as used and does
- * not expire; if it is refused, or the session ends, the ticket is valid again.
+ * the number of pages does not matter.  While an adopt by another tenant is unfinished, the ticket counts as used and
+ * does not expire; if it is refused, or the session ends, the ticket is valid again.
  *
  * @param[in]  uid    of the process that asks
  * @param[in]  n_max  sequences that the caller has room for

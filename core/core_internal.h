@@ -74,7 +74,7 @@ struct pool_slot {
 	uint16_t tenant;   /* that its pages are charged to; 0: none */
 	struct table_units {
 		uint32_t n_needed, n_populated;
-		uint32_t n_promised; /* entries that an unfinished request gives it; 0: there is none */
+		uint32_t n_promised;     /* entries that an unfinished request gives it; 0: there is none */
 		uint32_t previous, next; /* in the list of slots with spare memory */
 		uint32_t list : 2;
 		uint32_t stuck : 1; /* the spare memory could not be released */
@@ -162,7 +162,7 @@ struct core_tenant {
 		uint64_t n_table_units; /* of table_memory, that the page tables of these need */
 		uint32_t n_pins;
 		uint32_t n_pin_pages; /* entries of its holds and nodes of its pins */
-		uint32_t cache_share;   /* cached pages, or CORE_NO_LIMIT: it has no list of them */
+		uint32_t cache_share; /* cached pages, or CORE_NO_LIMIT: it has no list of them */
 		uint32_t n_cached;
 		struct page_list cached;
 		bool over;                         /* it has more than its share, and is in the pool's list of these */
@@ -196,9 +196,9 @@ struct core_pool {
 	uint32_t n_stack;
 	uint32_t high_page; /* pages at or above were never used */
 	struct pool_page *pages;
-	struct pool_node *nodes; /* NULL in a pool that publishes nothing */
-	uint32_t lost;           /* first of the nodes whose parent was removed */
-	uint32_t n_at_once;      /* nodes below others that the change under way may still remove */
+	struct pool_node *nodes;    /* NULL in a pool that publishes nothing */
+	uint32_t lost;              /* first of the nodes whose parent was removed */
+	uint32_t n_at_once;         /* nodes below others that the change under way may still remove */
 	uint32_t n_lowered_at_once; /* slots that it may still give another tip, rather than none */
 	uint32_t n_referenced;
 	uint32_t n_cached;
@@ -212,15 +212,15 @@ struct core_pool {
 	struct page_list lru, pinned;
 	struct share_page *shares; /* [n_pages]; NULL: no tenant has a share of the cache */
 	uint32_t first_over;       /* tenant with more than its share; 0: none */
-	uint32_t *walk[2];   /* scratch of lru_release() */
-	uint32_t free_pages; /* core_tick() evicts while fewer are free */
+	uint32_t *walk[2];         /* scratch of lru_release() */
+	uint32_t free_pages;       /* core_tick() evicts while fewer are free */
 	struct pool_pin *pins;
 	uint32_t n_pins;
-	uint64_t last_pin;    /* number of the newest */
+	uint64_t last_pin;     /* number of the newest */
 	uint64_t first_pin_ms; /* deadline of the one that expires first; CORE_NO_DEADLINE: there is none */
-	uint32_t pin_limit;   /* most nodes in all pins, each pin counted */
-	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
-	uint32_t n_held;      /* entries of all holds; with n_pin_nodes at most pin_limit */
+	uint32_t pin_limit;    /* most nodes in all pins, each pin counted */
+	uint32_t n_pin_nodes;  /* nodes in all pins, each pin counted */
+	uint32_t n_held;       /* entries of all holds; with n_pin_nodes at most pin_limit */
 
 	struct tenants *tenants;
 
@@ -271,7 +271,7 @@ struct core_session {
 	uint64_t n_quarantined;
 	struct session_pool *pools; /* indexed by pool, up to the highest pool that it used */
 	uint32_t n_pools;
-	uint32_t n_tickets; /* given by it; it stays until they are used or have expired */
+	uint32_t n_tickets;               /* given by it; it stays until they are used or have expired */
 	struct core_operation *operation; /* its unfinished request; NULL: none */
 	struct array_slot *arrays;
 	uint64_t array_bytes; /* of complete arrays and uploads */
@@ -354,11 +354,11 @@ struct core {
 	uint32_t n_pools;
 	struct idmap sessions;
 	struct idmap members;
-	uint32_t last_session;                         /* last id given out */
-	uint32_t last_member;                          /* last id given out */
-	struct core_session *queue_first, *queue_last; /* ended sessions that core_reap() has work for */
-	uint64_t stamp;                                /* number of the current request */
-	uint32_t step;                                 /* entries that a request works on at a time */
+	uint32_t last_session;                                   /* last id given out */
+	uint32_t last_member;                                    /* last id given out */
+	struct core_session *queue_first, *queue_last;           /* ended sessions that core_reap() has work for */
+	uint64_t stamp;                                          /* number of the current request */
+	uint32_t step;                                           /* entries that a request works on at a time */
 	struct core_operation *operation_first, *operation_last; /* the one that has waited longest first */
 	uint32_t last_tenant;                                    /* of the operation stepped last */
 	struct ticket_list tickets;

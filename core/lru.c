@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cached pages by age, and their eviction.  In the list `lru`, a page is colder than its parent, if that is in the list,
- * so prefixes are evicted from their tails.  A page that a sequence drops between pages in use goes next to the ancestor
- * that lru_release_next() finds; if that is too far away, the ancestor may be evicted first, and the page leaves with it.
+ * Cached pages by age, and their eviction.  In the list `lru`, a page is colder than its parent, if that is in the
+ * list, so prefixes are evicted from their tails.  A page that a sequence drops between pages in use goes next to the
+ * ancestor that lru_release_next() finds; if that is too far away, the ancestor may be evicted first, and the page
+ * leaves with it.
  */
 #include "core/core_internal.h"
 

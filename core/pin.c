@@ -159,8 +159,7 @@ pin_find(const struct core_pool *pool, uint32_t tenant, uint64_t serial)
 {
 	uint32_t i = 0;
 
-	while (i < pool->n_pins &&
-	       (pin_last(&pool->pins[i]).serial != serial || pool->pins[i].tenant != tenant))
+	while (i < pool->n_pins && (pin_last(&pool->pins[i]).serial != serial || pool->pins[i].tenant != tenant))
 		i++;
 	return i;
 }

@@ -173,9 +173,9 @@ request_fail_pages(const struct core_pool *pool, struct paged_error *error)
 		snprintf(promised, sizeof(promised), ", unfinished requests take %u", pool->n_promised);
 	if (pool->n_held > 0)
 		snprintf(held, sizeof(held), ", holds keep %u", pool->n_held);
-	paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)",
-		   pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
-		   pool->n_quarantined, promised, held);
+	paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)", pool->name,
+		   (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached, pool->n_quarantined, promised,
+		   held);
 }
 
 enum paged_status

@@ -63,7 +63,8 @@ table_units(const struct core_pool *pool, uint32_t slot, uint32_t n_entries)
 
 	if (tables_share_units(memory))
 		return 1;
-	return n_entries == 0 ? 0 : (uint32_t)((end + memory->page_size - 1) / memory->page_size - at / memory->page_size);
+	return n_entries == 0 ? 0
+			      : (uint32_t)((end + memory->page_size - 1) / memory->page_size - at / memory->page_size);
 }
 
 /* The most units that n_entries can reach into, in any slot. */
@@ -261,8 +262,9 @@ table_memory_tick(struct core_pool *pool, uint32_t budget)
 }
 
 /*
- * Releases spare units until n_units more can be populated within the limit; false: there are too few.  Page tables that
- * share units need none: a new slot is used only if no slot is free, so what is populated is the most that was needed.
+ * Releases spare units until n_units more can be populated within the limit; false: there are too few.  Page tables
+ * that share units need none: a new slot is used only if no slot is free, so what is populated is the most that was
+ * needed.
  */
 static bool
 table_memory_make_room(struct core_pool *pool, uint64_t n_units)
@@ -322,14 +324,15 @@ tenant_fail_table(const struct core_pool *pool, uint32_t number, uint64_t n_unit
 	const struct tenant_pool *tenant = table_tenant(pool, number);
 	uint32_t unit_size = pool->table_memory.unit_size;
 
-	return paged_fail(error, PAGED_ERR_QUOTA,
-			  "tenant %s, pool %s: page tables of %llu bytes requested, %llu in use, and its share is %llu of "
-			  "%llu: end sequences or forks, or raise %s or table-memory",
-			  pool->tenants->items[number - 1]->name, pool->name, (unsigned long long)(n_units * unit_size),
-			  (unsigned long long)(tenant->n_table_units * unit_size),
-			  (unsigned long long)(tenant_table_limit(pool, tenant) * unit_size),
-			  (unsigned long long)(pool->table_memory.limit * unit_size),
-			  tenant_setting(pool->tenants->items[number - 1]));
+	return paged_fail(
+		error, PAGED_ERR_QUOTA,
+		"tenant %s, pool %s: page tables of %llu bytes requested, %llu in use, and its share is %llu of "
+		"%llu: end sequences or forks, or raise %s or table-memory",
+		pool->tenants->items[number - 1]->name, pool->name, (unsigned long long)(n_units * unit_size),
+		(unsigned long long)(tenant->n_table_units * unit_size),
+		(unsigned long long)(tenant_table_limit(pool, tenant) * unit_size),
+		(unsigned long long)(pool->table_memory.limit * unit_size),
+		tenant_setting(pool->tenants->items[number - 1]));
 }
 
 bool
@@ -351,12 +354,13 @@ table_memory_check(struct core_pool *pool, uint32_t tenant, struct paged_error *
 		return tenant_fail_table(pool, tenant, memory->n_requested, error);
 	if (memory->n_requested == 0 || table_memory_make_room(pool, memory->n_requested))
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_FULL,
-			  "pool %s: page tables of %llu bytes requested, %llu of %llu used (table-memory): end sequences "
-			  "or forks",
-			  pool->name, (unsigned long long)(memory->n_requested * memory->unit_size),
-			  (unsigned long long)(memory->n_needed * memory->unit_size),
-			  (unsigned long long)(memory->limit * memory->unit_size));
+	return paged_fail(
+		error, PAGED_ERR_FULL,
+		"pool %s: page tables of %llu bytes requested, %llu of %llu used (table-memory): end sequences "
+		"or forks",
+		pool->name, (unsigned long long)(memory->n_requested * memory->unit_size),
+		(unsigned long long)(memory->n_needed * memory->unit_size),
+		(unsigned long long)(memory->limit * memory->unit_size));
 }
 
 enum paged_status
@@ -397,8 +401,9 @@ check_tenants_tables(const struct core_pool *pool, struct paged_error *error)
 			n_units += pool->slots[slot].tenant == tenant ? pool->slots[slot].table.n_needed : 0;
 		if (n_units != table_tenant(pool, tenant)->n_table_units)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
-					  "pool %s: page tables of tenant %s need %llu units, counted as %llu", pool->name,
-					  pool->tenants->items[tenant - 1]->name, (unsigned long long)n_units,
+					  "pool %s: page tables of tenant %s need %llu units, counted as %llu",
+					  pool->name, pool->tenants->items[tenant - 1]->name,
+					  (unsigned long long)n_units,
 					  (unsigned long long)table_tenant(pool, tenant)->n_table_units);
 	}
 	return PAGED_OK;
@@ -432,10 +437,11 @@ check_table_memory(const struct core_pool *pool, struct paged_error *error)
 	if (n_needed != memory->n_needed || n_populated != memory->n_populated ||
 	    (tables_share_units(memory) ? n_needed : n_populated) > memory->limit ||
 	    n_listed[TABLE_MEMORY_SMALL] != 0 || n_listed[TABLE_MEMORY_LARGE] != 0)
-		return paged_fail(error, PAGED_ERR_CORRUPT,
-				  "pool %s: page tables need %llu units and have %llu, counted as %llu and %llu of %llu",
-				  pool->name, (unsigned long long)n_needed, (unsigned long long)n_populated,
-				  (unsigned long long)memory->n_needed, (unsigned long long)memory->n_populated,
-				  (unsigned long long)memory->limit);
+		return paged_fail(
+			error, PAGED_ERR_CORRUPT,
+			"pool %s: page tables need %llu units and have %llu, counted as %llu and %llu of %llu",
+			pool->name, (unsigned long long)n_needed, (unsigned long long)n_populated,
+			(unsigned long long)memory->n_needed, (unsigned long long)memory->n_populated,
+			(unsigned long long)memory->limit);
 	return check_tenants_tables(pool, error);
 }

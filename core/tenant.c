@@ -213,9 +213,10 @@ tenant_check_totals(const struct core *core, const struct core_pool *pool, uint3
 				  pool->name, item->name, n_sequences, n_quarantined, n_sessions, own->n_sequences,
 				  own->n_quarantined, item->n_sessions);
 	if (n_pins != own->n_pins || n_pin_pages != own->n_pin_pages)
-		return paged_fail(error, PAGED_ERR_CORRUPT,
-				  "pool %s: tenant %s has %u pins, and %u pages of pins and holds; counted are %u and %u",
-				  pool->name, item->name, n_pins, n_pin_pages, own->n_pins, own->n_pin_pages);
+		return paged_fail(
+			error, PAGED_ERR_CORRUPT,
+			"pool %s: tenant %s has %u pins, and %u pages of pins and holds; counted are %u and %u",
+			pool->name, item->name, n_pins, n_pin_pages, own->n_pins, own->n_pin_pages);
 	if (n_nodes != item->n_nodes)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "tenant %s has %llu published pages; counted are %llu",
 				  item->name, (unsigned long long)n_nodes, (unsigned long long)item->n_nodes);

@@ -280,9 +280,10 @@ tenant_check_tickets(const struct core *core, uint32_t tenant, struct paged_erro
 
 	if (own == NULL || own->n_tickets < own->limits.n_tickets)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_QUOTA,
-			  "tenant %s: %u open tickets, and its share is %u: have some adopted or cancelled, or raise %s",
-			  own->name, own->n_tickets, own->limits.n_tickets, tenant_setting(own));
+	return paged_fail(
+		error, PAGED_ERR_QUOTA,
+		"tenant %s: %u open tickets, and its share is %u: have some adopted or cancelled, or raise %s",
+		own->name, own->n_tickets, own->limits.n_tickets, tenant_setting(own));
 }
 
 enum paged_status
@@ -296,8 +297,8 @@ tenant_check_pin(const struct core_pool *pool, uint32_t tenant, uint32_t n_pins,
 		return PAGED_OK;
 	if (n_pins > 0 && has->n_pins >= has->limits.n_pins)
 		return paged_fail(error, PAGED_ERR_QUOTA,
-				  "tenant %s, pool %s: %u pins, and its share is %u: unpin some, or raise %s", own->name,
-				  pool->name, has->n_pins, has->limits.n_pins, tenant_setting(own));
+				  "tenant %s, pool %s: %u pins, and its share is %u: unpin some, or raise %s",
+				  own->name, pool->name, has->n_pins, has->limits.n_pins, tenant_setting(own));
 	if ((uint64_t)has->n_pin_pages + n_pages > has->limits.n_pin_pages)
 		return paged_fail(error, PAGED_ERR_QUOTA,
 				  "tenant %s, pool %s: a %s of %u pages, with %u of its other pins and holds, exceeds "

@@ -23,8 +23,8 @@ void memory_file_name(char name[MEMORY_FILE_NAME_SIZE], const struct runtime *ru
  * memory_wait - wait until there is room for the pools, as daemon_pools_check() finds
  *
  * Waits for up to start-timeout while processes map memory of an earlier daemon, or may because they were members of
- * one that was killed, and this user may not see what they map.  Meanwhile it asks the service manager for more time, and logs which processes they are.  Signals
- * that stop the daemon are blocked by the caller.
+ * one that was killed, and this user may not see what they map.  Meanwhile it asks the service manager for more time,
+ * and logs which processes they are.  Signals that stop the daemon are blocked by the caller.
  *
  * @retval PAGED_ERR_STOPPING  a signal ended the wait
  * @retval others              of daemon_pools_check(): waiting does not help, or did not

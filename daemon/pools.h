@@ -32,8 +32,8 @@ struct pool_memory {
 	uint64_t tables;         /* page tables, at most */
 	uint64_t tables_longest; /* of them, those of one sequence of the longest length */
 	uint64_t tables_most;    /* page tables, if all sequences could have the longest length */
-	uint64_t other;          /* the index of published pages, and lists, at most, with those of n_tenants + 1 tenants */
-	uint64_t tenant;         /* lists of each further user, who is a tenant */
+	uint64_t other;  /* the index of published pages, and lists, at most, with those of n_tenants + 1 tenants */
+	uint64_t tenant; /* lists of each further user, who is a tenant */
 };
 
 /** daemon_pool_memory - compute them from the settings of a pool and its tenants */

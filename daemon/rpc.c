@@ -6,9 +6,9 @@
 
 /* Conditions for a request, and what follows it. */
 enum {
-	NEEDS_SESSION = 1, /* the sender is not an observer */
-	NEEDS_ADMIN = 2,   /* the sender is the daemon's uid, root, or in the admin-group */
-	NEEDS_TIME = 4,    /* the daemon is not stopping */
+	NEEDS_SESSION = 1,  /* the sender is not an observer */
+	NEEDS_ADMIN = 2,    /* the sender is the daemon's uid, root, or in the admin-group */
+	NEEDS_TIME = 4,     /* the daemon is not stopping */
 	MOVES_DEADLINE = 8, /* a pin or ticket may have another deadline */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests on published pages: start, fork, publish, pin, unpin, hold, evict, and their lists.  Checks the permission for each
- * pool, and that the lists of a message fit together; the core does the rest.
+ * Requests on published pages: start, fork, publish, pin, unpin, hold, evict, and their lists.  Checks the permission
+ * for each pool, and that the lists of a message fit together; the core does the rest.
  */
 #include <inttypes.h>
 
@@ -199,8 +199,7 @@ rpc_unpin(struct rpc *rpc, struct member *member, const struct wire_request *req
 	enum paged_status status = member_check_pool(member, request->unpin.pool, error);
 
 	(void)reply;
-	return status != PAGED_OK ? status
-				  : core_pin_end(rpc->core, request->unpin.pool, request->unpin.number, error);
+	return status != PAGED_OK ? status : core_pin_end(rpc->core, request->unpin.pool, request->unpin.number, error);
 }
 
 enum paged_status

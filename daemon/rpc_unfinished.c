@@ -37,7 +37,7 @@ struct rpc_unfinished {
 	uint32_t member;
 	enum wire_request_kind kind;
 	uint64_t request;
-	bool finished;            /* with `error`; its reply was not sent yet */
+	bool finished; /* with `error`; its reply was not sent yet */
 	struct paged_error error;
 	struct endpoint_route *route; /* NULL: it was replied to */
 	uint8_t *reply;

@@ -18,9 +18,8 @@
 enum ctl_exit
 ctl_status(struct ctl *ctl)
 {
-	static const char *const columns[] = { "POOL",       "BACKEND", "PAGE BYTES",  "PAGES",   "FREE",
-					       "REFERENCED", "CACHED",  "QUARANTINED", "HIT RATE",
-					       "TABLES USED" };
+	static const char *const columns[] = { "POOL",       "BACKEND", "PAGE BYTES",  "PAGES",    "FREE",
+					       "REFERENCED", "CACHED",  "QUARANTINED", "HIT RATE", "TABLES USED" };
 	enum paged_status status;
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_entry *pools;
@@ -80,12 +79,12 @@ enum ctl_exit
 ctl_pools(struct ctl *ctl)
 {
 	enum { N_TOTALS = 8 };
-	static const char *const columns[] = { "POOL",         "SIZE",         "MEMORY",       "DTYPE",     "LAYERS",
-					       "KV HEADS",     "K DIM",        "V DIM",        "V IN K",    "PAGE SIZE",
-					       "MAX LENGTH",   "SEQUENCES",    "SLOTS",        "TABLES",    "TABLE MEMORY",
-					       "DEVICE",       "MODEL",        "CACHED",       "HIT RATE",  "PUBLISHES",
-					       "PINNED",       "STARTS",       "TOKENS ASKED", "TOKENS FOUND",
-					       "PUBLISHED",    "EVICTED",      "TABLES POPULATED" };
+	static const char *const columns[] = {
+		"POOL",         "SIZE",         "MEMORY",       "DTYPE",      "LAYERS",    "KV HEADS",        "K DIM",
+		"V DIM",        "V IN K",       "PAGE SIZE",    "MAX LENGTH", "SEQUENCES", "SLOTS",           "TABLES",
+		"TABLE MEMORY", "DEVICE",       "MODEL",        "CACHED",     "HIT RATE",  "PUBLISHES",       "PINNED",
+		"STARTS",       "TOKENS ASKED", "TOKENS FOUND", "PUBLISHED",  "EVICTED",   "TABLES POPULATED"
+	};
 	struct paged_pool_entry *pools;
 	struct print_list list;
 	size_t n;

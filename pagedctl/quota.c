@@ -20,12 +20,12 @@ print_limit(struct print_list *list, uint32_t limit)
 enum ctl_exit
 ctl_quota(struct ctl *ctl)
 {
-	static const char *const columns[] = { "TENANT",        "POOL",         "CHARGED",   "LIMIT",
-					       "USED",          "QUARANTINED",  "SEQUENCES", "MAX SEQUENCES",
-					       "PINS",          "MAX PINS",     "PIN PAGES", "MAX PIN PAGES",
-					       "SESSIONS",      "MAX SESSIONS", "MEMBERS",   "MAX MEMBERS",
-					       "TICKETS",       "MAX TICKETS",  "CACHED",    "CACHE SHARE",
-					       "TABLES",        "TABLE LIMIT" };
+	static const char *const columns[] = { "TENANT",   "POOL",         "CHARGED",   "LIMIT",
+					       "USED",     "QUARANTINED",  "SEQUENCES", "MAX SEQUENCES",
+					       "PINS",     "MAX PINS",     "PIN PAGES", "MAX PIN PAGES",
+					       "SESSIONS", "MAX SESSIONS", "MEMBERS",   "MAX MEMBERS",
+					       "TICKETS",  "MAX TICKETS",  "CACHED",    "CACHE SHARE",
+					       "TABLES",   "TABLE LIMIT" };
 	struct paged_quota_entry *quotas = NULL;
 	struct paged_pool_entry *pools = NULL;
 	size_t n_quotas = 0, n_pools = 0;

@@ -27,8 +27,8 @@ struct bench_gpu {
 	cuda_event start, stop;
 	cuda_function reader;
 	cuda_function copy_pages; /* the library's kernel */
-	cuda_address out;       /* output of the reader kernel */
-	uint32_t reader_blocks; /* the number of blocks that reads fastest on this GPU */
+	cuda_address out;         /* output of the reader kernel */
+	uint32_t reader_blocks;   /* the number of blocks that reads fastest on this GPU */
 	uint32_t n_multiprocessors;
 #define GPU_FIELD(symbol, field, parameters) int(*field) parameters;
 	BENCH_GPU_FUNCTIONS(GPU_FIELD)

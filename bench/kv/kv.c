@@ -83,8 +83,7 @@ kv_fixture_init(struct kv_group *group, const struct kv_case *definition)
 	kv_case->dtype = kv_case->dtype != PAGED_DTYPE_NONE ? kv_case->dtype : PAGED_BF16;
 	kv_case->tensor_dtype = kv_case->tensor_dtype != PAGED_DTYPE_NONE ? kv_case->tensor_dtype : PAGED_BF16;
 	if (kv_case->mla)
-		fixture->shape =
-			(struct kv_shape){ kv_case->q_heads != 0 ? kv_case->q_heads : 128, 1, 576, 512 };
+		fixture->shape = (struct kv_shape){ kv_case->q_heads != 0 ? kv_case->q_heads : 128, 1, 576, 512 };
 	else if (kv_case->q_heads != 0)
 		fixture->shape = (struct kv_shape){ kv_case->q_heads, kv_case->kv_heads, 128, 128 };
 	if (!group->report->options->quick)

@@ -50,9 +50,9 @@
 		.score = mod, __VA_ARGS__                                                                     \
 	}
 
-#define MLA(of, title, ...)                                                                                     \
-	{ .group = of, .name = title, .limit = title ": pages read", .mla = true, .page_size = 64, __VA_ARGS__ }, \
-	{                                                                                                       \
+#define MLA(of, title, ...)                                                                                           \
+	{ .group = of, .name = title, .limit = title ": pages read", .mla = true, .page_size = 64, __VA_ARGS__ },     \
+	{                                                                                                             \
 		.group = of, .name = title ": pages read", .work = KV_READ, .mla = true, .page_size = 64, __VA_ARGS__ \
 	}
 

@@ -29,9 +29,9 @@ struct cuda_mod_kernels {
 struct cuda_mod_set {
 	char *source;
 	struct cuda_mod_kernels kernels[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
-	cuda_address args;                              /* struct cuda_mod_args, followed by `range` */
-	cuda_address range;                             /* struct cuda_mod_range */
-	bool written;                                   /* the bound values were copied to args, in stream order */
+	cuda_address args;                               /* struct cuda_mod_args, followed by `range` */
+	cuda_address range;                              /* struct cuda_mod_range */
+	bool written;                                    /* the bound values were copied to args, in stream order */
 };
 
 /* Compiling */

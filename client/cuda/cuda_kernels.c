@@ -56,10 +56,11 @@ cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *ker
 				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed",
 				  pool->mapping.name, gpu->name, gpu->isa);
 	if (image == NULL)
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				  "pool %s: this library was built without %s for %s, a device of %s (CUDA_ARCHS): unset "
-				  "the environment variable that asks for it",
-				  pool->mapping.name, source, gpu->name, gpu->isa);
+		return paged_fail(
+			error, PAGED_ERR_UNSUPPORTED,
+			"pool %s: this library was built without %s for %s, a device of %s (CUDA_ARCHS): unset "
+			"the environment variable that asks for it",
+			pool->mapping.name, source, gpu->name, gpu->isa);
 	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
 	result = gpu->driver.module_load(module_p, image->data);
 	status = map_cuda_check(&pool->mapping, result, error, "cuModuleLoadData of %s", source);
@@ -117,8 +118,8 @@ cuda_kernels_read_switch(const struct paged_pool *pool, const char *variable, bo
 	*permitted_p = value != NULL && strcmp(value, "1") == 0;
 	if (value == NULL || value[0] == '\0' || strcmp(value, "0") == 0 || *permitted_p)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "pool %s: %s is \"%s\": 0 and 1 are possible",
-			  pool->mapping.name, variable, value);
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s: %s is \"%s\": 0 and 1 are possible", pool->mapping.name,
+			  variable, value);
 }
 
 /*

@@ -100,8 +100,8 @@ struct config_pool {
 	char name[PAGED_MAX_NAME + 1];
 	uint32_t layers, kv_heads, head_dim, k_dim, v_dim, dtype, page_size, sequences, max_length;
 	bool v_in_k;
-	uint32_t pages; /* as set, or as many as fit `size` */
-	uint64_t size;  /* bytes, as set; 0: pages is set instead */
+	uint32_t pages;       /* as set, or as many as fit `size` */
+	uint64_t size;        /* bytes, as set; 0: pages is set instead */
 	uint64_t table_bytes; /* most memory of page tables, as set; 0: the core's default */
 	char *backend;
 	char *device;           /* for cuda: index or UUID */
@@ -144,7 +144,7 @@ struct config {
 	uint32_t max_user_members; /* 0: the share of the user's tenant alone counts */
 	uint32_t user_share;       /* percent, of all but pages, of a user that no tenant includes */
 	uint32_t max_ticket_ms;
-	uint32_t max_pin_ms; /* of those who are no administrators */
+	uint32_t max_pin_ms;   /* of those who are no administrators */
 	uint64_t mask_bytes;   /* largest block mask that the daemon builds; 0: it builds none */
 	uint32_t mask_time_ms; /* longest time to build one */
 	uint64_t array_bytes;  /* quota of a session's arrays; 0: none allowed */

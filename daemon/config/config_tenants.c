@@ -63,8 +63,8 @@ limit_find_pool(const struct config *config, const struct config_tenant *tenant,
 	if (least > MAX(length / 3, 1))
 		return config_tenant_fail(config, tenant, limit->setting, limit, error, "there is no pool %s",
 					  limit->name);
-	return config_tenant_fail(config, tenant, limit->setting, limit, error,
-				  "there is no pool %s; did you mean %s?", limit->name, nearest);
+	return config_tenant_fail(config, tenant, limit->setting, limit, error, "there is no pool %s; did you mean %s?",
+				  limit->name, nearest);
 }
 
 static enum paged_status

@@ -80,7 +80,7 @@ struct engine {
 	struct request *queue;                       /* waiting for a place, in order */
 	struct request *running[ENGINE_MAX_RUNNING]; /* in order of admission */
 	uint32_t n_running;
-	bool preempted; /* a request gave pages back: admit none until an answer ends */
+	bool preempted;      /* a request gave pages back: admit none until an answer ends */
 	double full_since_s; /* no row could continue since then; 0: some could */
 	struct engine_step step;
 };

@@ -25,15 +25,15 @@ struct options {
 	uint32_t max_tokens;
 	uint32_t max_running;
 	bool chat, verify, print_geometry;
-	bool token_lines;        /* prompts are lines of token ids on stdin */
-	bool prefix_cache;       /* answers start on published prefixes, and are published */
-	const char *salt;        /* prompts with different salts share nothing; NULL: "" */
-	char *system;            /* system prompt; NULL: that of the model */
-	bool share;              /* each worker answers alone, then from the prefix cache */
+	bool token_lines;           /* prompts are lines of token ids on stdin */
+	bool prefix_cache;          /* answers start on published prefixes, and are published */
+	const char *salt;           /* prompts with different salts share nothing; NULL: "" */
+	char *system;               /* system prompt; NULL: that of the model */
+	bool share;                 /* each worker answers alone, then from the prefix cache */
 	uint32_t split_interval_ms; /* milliseconds between requests whose prefill and decode are split; 0: not split */
-	uint32_t compare_rounds; /* rounds of comparison with a private cache; 0: none */
-	const char *report;      /* NULL: none */
-	uint32_t kill_worker;    /* the worker to kill during its answer */
+	uint32_t compare_rounds;    /* rounds of comparison with a private cache; 0: none */
+	const char *report;         /* NULL: none */
+	uint32_t kill_worker;       /* the worker to kill during its answer */
 	char **prompts;
 	size_t n_prompts;
 };

@@ -47,9 +47,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_PREFILL_TILE_Q_ROWS 128
 #define CUDA_WGMMA_THREADS 384
 /**
- * attention_mla_cluster_*: blocks of a cluster; their q_rows, of which the heads for each KV head are a multiple; tokens
- * of a tile, of which a page has a multiple, or a divisor that is CUDA_CLUSTER_LEAST_PAGE or more; and dims of a box,
- * which is what one copy moves of a page.
+ * attention_mla_cluster_*: blocks of a cluster; their q_rows, of which the heads for each KV head are a multiple;
+ * tokens of a tile, of which a page has a multiple, or a divisor that is CUDA_CLUSTER_LEAST_PAGE or more; and dims of a
+ * box, which is what one copy moves of a page.
  */
 #define CUDA_CLUSTER_BLOCKS 2
 #define CUDA_CLUSTER_Q_ROWS (CUDA_CLUSTER_BLOCKS * CUDA_MAX_TILE_Q_ROWS)
@@ -164,8 +164,8 @@ struct cuda_tensor {
 };
 
 /**
- * A CUtensorMap: a plane of one layer, for copies by the TMA unit.  It must begin at a multiple of 64 bytes.  (CUDA 13's
- * cuda.h aligns it to 128, but its cuTensorMapEncodeTiled() asks for 64, as CUDA 12's does.)
+ * A CUtensorMap: a plane of one layer, for copies by the TMA unit.  It must begin at a multiple of 64 bytes.  (CUDA
+ * 13's cuda.h aligns it to 128, but its cuTensorMapEncodeTiled() asks for 64, as CUDA 12's does.)
  */
 struct cuda_tensor_map {
 #ifdef __cplusplus

@@ -75,8 +75,13 @@ measure(const char *name, enum paged_status (*call)(void))
 int
 main(void)
 {
-	struct paged_pool_params params = { .struct_size = sizeof(params), .name = "calls", .n_layers = 1,
-					    .n_kv_heads = 1, .k_dim = 8, .dtype = PAGED_F32, .n_pages = 4 };
+	struct paged_pool_params params = { .struct_size = sizeof(params),
+					    .name = "calls",
+					    .n_layers = 1,
+					    .n_kv_heads = 1,
+					    .k_dim = 8,
+					    .dtype = PAGED_F32,
+					    .n_pages = 4 };
 	struct paged_seq_params seq = { .n_tokens = 4 };
 	struct paged_client *client;
 	struct paged_pool *pool;

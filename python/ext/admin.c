@@ -73,8 +73,10 @@ client_status(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_status(handle, &info);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_status(handle, &info);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? report_daemon(&info) : error_raise(handle, status);
 }
 
@@ -90,8 +92,10 @@ client_metrics(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_metrics(handle, &metrics, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_metrics(handle, &metrics, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	if (status != PAGED_OK)
 		return error_raise(handle, status);
 	result = report_metrics(&metrics, list, n);
@@ -109,8 +113,10 @@ client_pools(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_pools(handle, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_pools(handle, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_pool_item) : error_raise(handle, status);
 }
 
@@ -124,8 +130,10 @@ client_sessions(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_sessions(handle, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_sessions(handle, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_session_item)
 				  : error_raise(handle, status);
 }
@@ -140,8 +148,10 @@ client_tickets(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_tickets(handle, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_tickets(handle, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_ticket_item) : error_raise(handle, status);
 }
 
@@ -155,8 +165,10 @@ client_quotas(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_quotas(handle, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_quotas(handle, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_quota_item) : error_raise(handle, status);
 }
 
@@ -180,8 +192,10 @@ client_sequences(struct client *client, PyObject *const *arguments, Py_ssize_t n
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_sequences(handle, pool, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_sequences(handle, pool, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_seq_item) : error_raise(handle, status);
 }
 
@@ -196,8 +210,10 @@ client_prefixes(struct client *client, PyObject *const *arguments, Py_ssize_t n_
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_prefixes(handle, pool, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_prefixes(handle, pool, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_node_item) : error_raise(handle, status);
 }
 
@@ -212,8 +228,10 @@ client_pins(struct client *client, PyObject *const *arguments, Py_ssize_t n_argu
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_pins(handle, pool, sizeof(*list), &list, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_pins(handle, pool, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_pin_item) : error_raise(handle, status);
 }
 
@@ -236,8 +254,10 @@ client_page_table(struct client *client, PyObject *const *arguments, Py_ssize_t 
 	handle = client_enter(client);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_table(handle, seq, sizeof(entry), &entry, &pages, &n);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_table(handle, seq, sizeof(entry), &entry, &pages, &n);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	if (status != PAGED_OK)
 		return error_raise(handle, status);
 	dict = report_seq_entry(&entry);
@@ -262,8 +282,10 @@ client_check(struct client *client, PyObject *const *arguments, Py_ssize_t n, Py
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_check(handle, pool, &result);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_check(handle, pool, &result);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? report_check(&result) : error_raise(handle, status);
 }
 
@@ -284,8 +306,10 @@ client_kick(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyO
 	handle = kill_members >= 0 ? client_enter(client) : NULL;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_kick(handle, session, kill_members);
-	Py_END_ALLOW_THREADS return client_result(client, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_kick(handle, session, kill_members);
+	Py_END_ALLOW_THREADS
+	return client_result(client, status);
 }
 
 static const struct {
@@ -333,8 +357,10 @@ client_log_level(struct client *client, PyObject *const *arguments, Py_ssize_t n
 	handle = level >= 0 ? client_enter(client) : NULL;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_log_level(handle, (uint32_t)level, &was);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_log_level(handle, (uint32_t)level, &was);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	if (status != PAGED_OK)
 		return error_raise(handle, status);
 	for (size_t i = 0; i < N_LOG_LEVELS; i++)
@@ -358,8 +384,10 @@ client_drain(struct client *client, PyObject *const *arguments, Py_ssize_t n, Py
 	handle = client_enter(client);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_drain(handle, session);
-	Py_END_ALLOW_THREADS return client_result(client, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_drain(handle, session);
+	Py_END_ALLOW_THREADS
+	return client_result(client, status);
 }
 
 static PyObject *
@@ -380,8 +408,10 @@ client_evict(struct client *client, PyObject *const *arguments, Py_ssize_t n, Py
 	handle = pool != NULL ? client_enter(client) : NULL;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_evict(handle, pool, n_pages, &n_evicted);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_evict(handle, pool, n_pages, &n_evicted);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? PyLong_FromUnsignedLong(n_evicted) : error_raise(handle, status);
 }
 
@@ -402,8 +432,10 @@ client_unpin(struct client *client, PyObject *const *arguments, Py_ssize_t n, Py
 	handle = pool != NULL ? client_enter(client) : NULL;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_unpin(handle, pool, number);
-	Py_END_ALLOW_THREADS return client_result(client, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_unpin(handle, pool, number);
+	Py_END_ALLOW_THREADS
+	return client_result(client, status);
 }
 
 static PyObject *
@@ -425,8 +457,10 @@ client_pin_page(struct client *client, PyObject *const *arguments, Py_ssize_t n,
 	handle = pool != NULL ? client_enter(client) : NULL;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_admin_pin(handle, pool, page, serial, seconds, &n_pages);
-	Py_END_ALLOW_THREADS client_leave(client);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_admin_pin(handle, pool, page, serial, seconds, &n_pages);
+	Py_END_ALLOW_THREADS
+	client_leave(client);
 	return status == PAGED_OK ? PyLong_FromUnsignedLong(n_pages) : error_raise(handle, status);
 }
 
@@ -452,8 +486,10 @@ client_upload(struct client *client, PyObject *const *arguments, Py_ssize_t n, P
 	if (tensor_check_host(&tensor, name) && tensor_array(&tensor, NULL, name, &array))
 		handle = client_enter(client);
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_array_upload(handle, &array);
-		Py_END_ALLOW_THREADS result = client_result(client, status);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_array_upload(handle, &array);
+		Py_END_ALLOW_THREADS
+		result = client_result(client, status);
 	}
 	tensor_release(&tensor);
 	return result;
@@ -475,8 +511,10 @@ client_drop(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyO
 	handle = name != NULL ? client_enter(client) : NULL;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_array_drop(handle, name);
-	Py_END_ALLOW_THREADS return client_result(client, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_array_drop(handle, name);
+	Py_END_ALLOW_THREADS
+	return client_result(client, status);
 }
 
 PyDoc_STRVAR(status_doc, "status($self, /)\n--\n\n"

@@ -8,7 +8,8 @@
 
 /** The type paged.Rotary. */
 struct rotary {
-	PyObject_HEAD PyObject *cos_sin, *positions, *q, *q_out; /* NULL: not given */
+	PyObject_HEAD
+	PyObject *cos_sin, *positions, *q, *q_out; /* NULL: not given */
 	uint32_t first;
 	uint32_t style;
 };
@@ -215,7 +216,8 @@ append_run(struct operands *operands, struct paged_batch *handle, PyObject **val
 	} else {
 		params.positions = positions.at;
 		params.rotary = call_is_given(values[6]) ? &rotary : NULL;
-		Py_BEGIN_ALLOW_THREADS status = paged_append(handle, layer, &k, has_v ? &v : NULL, &params);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_append(handle, layer, &k, has_v ? &v : NULL, &params);
 		Py_END_ALLOW_THREADS
 	}
 	operand_indexes_free(&positions);

@@ -174,8 +174,10 @@ attention_run(struct operands *operands, struct paged_batch *handle, PyObject **
 		Py_XDECREF(out);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS status = paged_attention(handle, layer, &q, &packed, &params);
-	Py_END_ALLOW_THREADS none = batch_result(batch, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_attention(handle, layer, &q, &packed, &params);
+	Py_END_ALLOW_THREADS
+	none = batch_result(batch, status);
 	if (none == NULL)
 		Py_CLEAR(out);
 	Py_XDECREF(none);
@@ -307,8 +309,8 @@ gather_run(struct operands *operands, struct paged_batch *handle, PyObject **val
 	if (!parsed) {
 		batch_leave(batch);
 	} else {
-		Py_BEGIN_ALLOW_THREADS status =
-			paged_gather(handle, layer, has_k ? &k : NULL, has_v ? &v : NULL, &params);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_gather(handle, layer, has_k ? &k : NULL, has_v ? &v : NULL, &params);
 		Py_END_ALLOW_THREADS
 	}
 	operand_indexes_free(&begin);
@@ -404,8 +406,10 @@ merge_run(struct operands *operands, struct paged_batch *handle, PyObject **valu
 		Py_XDECREF(out);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS status = paged_merge(handle, &params);
-	Py_END_ALLOW_THREADS none = batch_result(operands->batch, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_merge(handle, &params);
+	Py_END_ALLOW_THREADS
+	none = batch_result(operands->batch, status);
 	if (none == NULL)
 		Py_CLEAR(out);
 	Py_XDECREF(none);

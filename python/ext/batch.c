@@ -124,8 +124,10 @@ batch_close(struct batch *batch, PyObject *nothing)
 		return NULL;
 	batch->handle = NULL;
 	batch->n_rows = 0;
-	Py_BEGIN_ALLOW_THREADS batch_destroy(handle);
-	Py_END_ALLOW_THREADS batch_leave(batch);
+	Py_BEGIN_ALLOW_THREADS
+	batch_destroy(handle);
+	Py_END_ALLOW_THREADS
+	batch_leave(batch);
 	Py_RETURN_NONE;
 }
 
@@ -185,8 +187,10 @@ batch_call(struct batch *batch, enum paged_status (*call)(struct paged_batch *ba
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = call(handle);
-	Py_END_ALLOW_THREADS return batch_result(batch, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = call(handle);
+	Py_END_ALLOW_THREADS
+	return batch_result(batch, status);
 }
 
 PyDoc_STRVAR(batch_validate_doc, "validate($self, /)\n--\n\n"
@@ -233,8 +237,10 @@ batch_mark(struct batch *batch, PyObject *nothing)
 	(void)nothing;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_batch_mark(handle, &mark);
-	Py_END_ALLOW_THREADS none = batch_result(batch, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_batch_mark(handle, &mark);
+	Py_END_ALLOW_THREADS
+	none = batch_result(batch, status);
 	if (none == NULL)
 		return NULL;
 	Py_DECREF(none);
@@ -269,8 +275,10 @@ batch_wait(struct batch *batch, PyObject *object)
 	handle = batch_enter(batch);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_batch_wait(handle, &mark);
-	Py_END_ALLOW_THREADS return batch_result(batch, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_batch_wait(handle, &mark);
+	Py_END_ALLOW_THREADS
+	return batch_result(batch, status);
 }
 
 /* --------------------------------------------------------------------- sharing */
@@ -301,8 +309,10 @@ batch_publish(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyO
 		publishes_free(&publishes);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS status = paged_batch_publish(handle, publishes.n, publishes.items);
-	Py_END_ALLOW_THREADS publishes_free(&publishes);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_batch_publish(handle, publishes.n, publishes.items);
+	Py_END_ALLOW_THREADS
+	publishes_free(&publishes);
 	return batch_result(batch, status);
 }
 
@@ -329,8 +339,10 @@ batch_fork_ids(struct batch *batch, const struct numbers_u64 *parents, const str
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_batch_fork(handle, parents->n, parents->at, n_tokens->at, children);
-	Py_END_ALLOW_THREADS none = batch_result(batch, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_batch_fork(handle, parents->n, parents->at, n_tokens->at, children);
+	Py_END_ALLOW_THREADS
+	none = batch_result(batch, status);
 	if (none == NULL)
 		return NULL;
 	Py_DECREF(none);

@@ -113,10 +113,13 @@ batch_plan(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObje
 	}
 	batch->planned = false;
 	batch->n_rows = 0;
-	Py_BEGIN_ALLOW_THREADS if (stream != batch->stream) status = batch_change_stream(batch, handle, stream);
+	Py_BEGIN_ALLOW_THREADS
+	if (stream != batch->stream)
+		status = batch_change_stream(batch, handle, stream);
 	if (status == PAGED_OK)
 		status = paged_batch_plan(handle, rows.n, rows.at);
-	Py_END_ALLOW_THREADS batch->n_rows_tried = rows.n <= batch->max_rows ? (uint32_t)rows.n : 0;
+	Py_END_ALLOW_THREADS
+	batch->n_rows_tried = rows.n <= batch->max_rows ? (uint32_t)rows.n : 0;
 	if (status == PAGED_OK) {
 		batch->planned = true;
 		batch->n_rows = (uint32_t)rows.n;

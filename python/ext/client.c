@@ -95,8 +95,10 @@ client_close(struct client *client, PyObject *Py_UNUSED(ignored))
 		return NULL;
 	}
 	client->handle = NULL;
-	Py_BEGIN_ALLOW_THREADS paged_client_close(handle);
-	Py_END_ALLOW_THREADS Py_RETURN_NONE;
+	Py_BEGIN_ALLOW_THREADS
+	paged_client_close(handle);
+	Py_END_ALLOW_THREADS
+	Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -141,7 +143,8 @@ client_dealloc(struct client *client)
 		PyObject_ClearWeakRefs((PyObject *)client);
 	if (handle != NULL) {
 		client->handle = NULL;
-		Py_BEGIN_ALLOW_THREADS paged_client_close(handle);
+		Py_BEGIN_ALLOW_THREADS
+		paged_client_close(handle);
 		Py_END_ALLOW_THREADS
 	}
 	Py_CLEAR(client->log);
@@ -183,8 +186,10 @@ client_dispatch(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_client_dispatch(handle);
-	Py_END_ALLOW_THREADS return client_result(client, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_client_dispatch(handle);
+	Py_END_ALLOW_THREADS
+	return client_result(client, status);
 }
 
 static PyObject *
@@ -195,8 +200,10 @@ client_ping(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_client_ping(handle);
-	Py_END_ALLOW_THREADS return client_result(client, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_client_ping(handle);
+	Py_END_ALLOW_THREADS
+	return client_result(client, status);
 }
 
 static PyObject *

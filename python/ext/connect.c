@@ -219,8 +219,10 @@ client_open_wait(const char *path, struct paged_client_params *params, struct pa
 	for (;;) {
 		params->wait_ms = end_ms - now_ms < part_ms ? (uint32_t)(end_ms - now_ms) : part_ms;
 		part_end_ms = now_ms + params->wait_ms;
-		Py_BEGIN_ALLOW_THREADS *status_p = paged_client_open(path, params, handle_p);
-		Py_END_ALLOW_THREADS now_ms = monotonic_ms();
+		Py_BEGIN_ALLOW_THREADS
+		*status_p = paged_client_open(path, params, handle_p);
+		Py_END_ALLOW_THREADS
+		now_ms = monotonic_ms();
 		/* A failure for which the library does not wait comes before the part's end. */
 		if (*status_p == PAGED_OK || now_ms < part_end_ms || now_ms >= end_ms)
 			return true;
@@ -452,8 +454,10 @@ client_embedded(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssiz
 	if (opening_parse(values, &opening))
 		client = client_new(&opening, values[LOG]);
 	if (client != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_client_open_embedded(pools.at, pools.n, &opening.params, &handle);
-		Py_END_ALLOW_THREADS client = (struct client *)client_opened(client, handle, status);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_client_open_embedded(pools.at, pools.n, &opening.params, &handle);
+		Py_END_ALLOW_THREADS
+		client = (struct client *)client_opened(client, handle, status);
 	}
 	opening_free(&opening);
 	pools_free(&pools);

@@ -151,9 +151,10 @@ PyObject *report_ticket(const struct paged_ticket_entry *entry);
 /* client.c */
 
 struct client {
-	PyObject_HEAD struct paged_client *handle; /* NULL: closed */
-	uint32_t n_inside;                         /* calls that have released the GIL */
-	uint32_t n_tensors;                        /* over pages of the client's pools */
+	PyObject_HEAD
+	struct paged_client *handle; /* NULL: closed */
+	uint32_t n_inside;           /* calls that have released the GIL */
+	uint32_t n_tensors;          /* over pages of the client's pools */
 	uint32_t n_threads;
 	bool openmp;
 	bool tables_only;
@@ -195,7 +196,8 @@ extern PyMethodDef admin_methods[];
 /* pool.c */
 
 struct pool {
-	PyObject_HEAD struct client *client;
+	PyObject_HEAD
+	struct client *client;
 	struct paged_pool *handle; /* NULL: closed */
 	uint32_t n_inside;
 	uint32_t n_tensors;          /* over its pages */
@@ -235,7 +237,8 @@ uint64_t monotonic_ms(void);
 /* prefix.c */
 
 struct prefix {
-	PyObject_HEAD struct paged_prefix prefix; /* points into memory that the object owns */
+	PyObject_HEAD
+	struct paged_prefix prefix; /* points into memory that the object owns */
 	uint32_t *tokens;
 	uint8_t salt[PAGED_DIGEST_SIZE];
 	struct paged_extra *extras;
@@ -397,7 +400,8 @@ void rows_free(struct rows *rows);
 /* batch.c */
 
 struct batch {
-	PyObject_HEAD struct pool *pool;
+	PyObject_HEAD
+	struct pool *pool;
 	struct paged_batch *handle; /* NULL: closed */
 	bool busy;                  /* a call has released the GIL */
 	bool follows;               /* the plan's stream is the one that the framework worked on */
@@ -472,7 +476,8 @@ void arrays_free(struct arrays *arrays);
 /* mods.c: Mod, and a method of Pool */
 
 struct mod {
-	PyObject_HEAD struct pool *pool;
+	PyObject_HEAD
+	struct pool *pool;
 	struct paged_mod *handle;
 	uint32_t kind; /* enum paged_mod_kind */
 };
@@ -501,7 +506,8 @@ struct mod *mod_from_argument(struct pool *pool, enum paged_mod_kind kind, const
 /* mod_set.c: ModSet, and a method of Batch */
 
 struct mod_set {
-	PyObject_HEAD struct batch *batch;
+	PyObject_HEAD
+	struct batch *batch;
 	struct paged_mod_set *handle;
 	struct mod *mask, *score;  /* NULL: none */
 	struct block_mask *blocks; /* of the binding; NULL: none */
@@ -515,7 +521,8 @@ PyObject *mod_set_open(struct batch *batch, PyObject *const *arguments, Py_ssize
 /* block_mask.c: BlockMask; methods of Pool */
 
 struct block_mask {
-	PyObject_HEAD struct pool *pool;
+	PyObject_HEAD
+	struct pool *pool;
 	struct paged_block_mask *handle;
 };
 extern PyTypeObject *block_mask_type;

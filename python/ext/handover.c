@@ -70,8 +70,10 @@ pool_give(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject 
 	}
 	handle = pool_enter(pool);
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_seq_give(handle, seqs.n, seqs.at, lengths.at, &params, &ticket);
-		Py_END_ALLOW_THREADS pool_leave(pool);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_seq_give(handle, seqs.n, seqs.at, lengths.at, &params, &ticket);
+		Py_END_ALLOW_THREADS
+		pool_leave(pool);
 		result = status == PAGED_OK ? PyBytes_FromStringAndSize((const char *)ticket.bytes, PAGED_TICKET_SIZE)
 					    : error_raise(pool->client->handle, status);
 	}
@@ -115,9 +117,10 @@ pool_adopt(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject
 	else
 		handle = pool_enter(pool);
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status =
-			paged_seq_adopt(handle, &ticket, PAGED_MAX_REQUEST_SEQS, seqs, lengths, &n_seqs);
-		Py_END_ALLOW_THREADS pool_leave(pool);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_seq_adopt(handle, &ticket, PAGED_MAX_REQUEST_SEQS, seqs, lengths, &n_seqs);
+		Py_END_ALLOW_THREADS
+		pool_leave(pool);
 		result = status == PAGED_OK ? adopted_list(seqs, lengths, n_seqs)
 					    : error_raise(pool->client->handle, status);
 	}
@@ -139,8 +142,10 @@ client_cancel_ticket(struct client *client, PyObject *const *arguments, Py_ssize
 	handle = client_enter(client);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_ticket_cancel(handle, &ticket);
-	Py_END_ALLOW_THREADS return client_result(client, status);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_ticket_cancel(handle, &ticket);
+	Py_END_ALLOW_THREADS
+	return client_result(client, status);
 }
 
 PyDoc_STRVAR(give_doc, "give($self, /, seqs, lengths, *, timeout=10.0, session=None, uid=None)\n--\n\n"

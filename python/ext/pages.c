@@ -11,7 +11,8 @@ enum { PAGES_N_DIMS = 5 };
 
 /** The type paged.Pages. */
 struct pages {
-	PyObject_HEAD struct pool *pool;
+	PyObject_HEAD
+	struct pool *pool;
 	struct paged_plane_info plane;
 	struct dlpack_dtype dtype;
 	int64_t shape[PAGES_N_DIMS];

@@ -90,9 +90,10 @@ pool_open(struct client *client, const char *name)
 		return NULL;
 	}
 	pool->client = (struct client *)Py_NewRef((PyObject *)client);
-	Py_BEGIN_ALLOW_THREADS status = paged_pool_open(client_handle, name, &handle);
-	Py_END_ALLOW_THREADS if (status == PAGED_OK)
-	{
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_pool_open(client_handle, name, &handle);
+	Py_END_ALLOW_THREADS
+	if (status == PAGED_OK) {
 		pool->handle = handle;
 		status = pool_get_info(pool);
 	}
@@ -112,8 +113,10 @@ pool_close_handle(struct pool *pool)
 
 	pool->handle = NULL;
 	pool->client->n_inside++;
-	Py_BEGIN_ALLOW_THREADS paged_pool_close(handle);
-	Py_END_ALLOW_THREADS pool->client->n_inside--;
+	Py_BEGIN_ALLOW_THREADS
+	paged_pool_close(handle);
+	Py_END_ALLOW_THREADS
+	pool->client->n_inside--;
 }
 
 static PyObject *
@@ -203,8 +206,10 @@ pool_counts(struct pool *pool, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_pool_get_counts(handle, &counts);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_pool_get_counts(handle, &counts);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? report_counts(&counts) : error_raise(pool->client->handle, status);
 }
 
@@ -217,8 +222,10 @@ pool_totals(struct pool *pool, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_pool_get_totals(handle, &totals);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_pool_get_totals(handle, &totals);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? report_totals(&totals) : error_raise(pool->client->handle, status);
 }
 
@@ -231,8 +238,10 @@ pool_check(struct pool *pool, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_pool_check(handle, &result);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_pool_check(handle, &result);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? report_check(&result) : error_raise(pool->client->handle, status);
 }
 
@@ -272,8 +281,10 @@ pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t timeout
 		uint64_t rest_ms = end_ms > now_ms ? end_ms - now_ms : 0;
 		uint32_t part_ms = rest_ms < WAIT_PART_MS ? (uint32_t)rest_ms : WAIT_PART_MS;
 
-		Py_BEGIN_ALLOW_THREADS status = wait(argument, part_ms);
-		Py_END_ALLOW_THREADS now_ms = monotonic_ms();
+		Py_BEGIN_ALLOW_THREADS
+		status = wait(argument, part_ms);
+		Py_END_ALLOW_THREADS
+		now_ms = monotonic_ms();
 		/* First, because an exception of a handler would lose what the wait has returned. */
 		if (status != PAGED_ERR_TIMEOUT || now_ms >= end_ms) {
 			pool_leave(pool);

@@ -195,7 +195,8 @@ report_block_key(const struct paged_block_key *key, const uint32_t *tokens, size
 
 	return report_tuple(block_key_class,
 			    Py_BuildValue("NKNy#N", parent_page(key->parent), (unsigned long long)key->parent_serial,
-					  list, (const char *)key->extra, (Py_ssize_t)PAGED_DIGEST_SIZE, PyBool_FromLong((long)key->keyed)));
+					  list, (const char *)key->extra, (Py_ssize_t)PAGED_DIGEST_SIZE,
+					  PyBool_FromLong((long)key->keyed)));
 }
 
 PyObject *
@@ -478,18 +479,18 @@ PyObject *
 report_quota(const struct paged_quota_entry *entry)
 {
 	static const struct report_field fields[] = {
-		FIELD(paged_quota_entry, tenant, TEXT),   FIELD(paged_quota_entry, pool, U32),
-		FIELD(paged_quota_entry, n_charged, U32), FIELD(paged_quota_entry, limited, FLAG),
-		FIELD(paged_quota_entry, limit, U32),         FIELD(paged_quota_entry, n_quarantined, U32),
-		FIELD(paged_quota_entry, n_sequences, U32),   FIELD(paged_quota_entry, max_sequences, U32),
-		FIELD(paged_quota_entry, n_pins, U32),        FIELD(paged_quota_entry, max_pins, U32),
-		FIELD(paged_quota_entry, n_pin_pages, U32),   FIELD(paged_quota_entry, max_pin_pages, U32),
-		FIELD(paged_quota_entry, n_cached, U32),      FIELD(paged_quota_entry, shared, FLAG),
-		FIELD(paged_quota_entry, cache_share, U32),   FIELD(paged_quota_entry, table_used, U64),
-		FIELD(paged_quota_entry, table_limit, U64),
-		FIELD(paged_quota_entry, n_sessions, U32),    FIELD(paged_quota_entry, max_sessions, U32),
-		FIELD(paged_quota_entry, n_members, U32),     FIELD(paged_quota_entry, max_members, U32),
-		FIELD(paged_quota_entry, n_tickets, U32),     FIELD(paged_quota_entry, max_tickets, U32),
+		FIELD(paged_quota_entry, tenant, TEXT),      FIELD(paged_quota_entry, pool, U32),
+		FIELD(paged_quota_entry, n_charged, U32),    FIELD(paged_quota_entry, limited, FLAG),
+		FIELD(paged_quota_entry, limit, U32),        FIELD(paged_quota_entry, n_quarantined, U32),
+		FIELD(paged_quota_entry, n_sequences, U32),  FIELD(paged_quota_entry, max_sequences, U32),
+		FIELD(paged_quota_entry, n_pins, U32),       FIELD(paged_quota_entry, max_pins, U32),
+		FIELD(paged_quota_entry, n_pin_pages, U32),  FIELD(paged_quota_entry, max_pin_pages, U32),
+		FIELD(paged_quota_entry, n_cached, U32),     FIELD(paged_quota_entry, shared, FLAG),
+		FIELD(paged_quota_entry, cache_share, U32),  FIELD(paged_quota_entry, table_used, U64),
+		FIELD(paged_quota_entry, table_limit, U64),  FIELD(paged_quota_entry, n_sessions, U32),
+		FIELD(paged_quota_entry, max_sessions, U32), FIELD(paged_quota_entry, n_members, U32),
+		FIELD(paged_quota_entry, max_members, U32),  FIELD(paged_quota_entry, n_tickets, U32),
+		FIELD(paged_quota_entry, max_tickets, U32),
 	};
 
 	return REPORT(entry, fields);
@@ -499,11 +500,11 @@ PyObject *
 report_pin(const struct paged_pin_entry *entry)
 {
 	static const struct report_field fields[] = {
-		FIELD(paged_pin_entry, number, U64),    FIELD(paged_pin_entry, serial, U64),
-		FIELD(paged_pin_entry, page, U32),      FIELD(paged_pin_entry, n_pages, U32),
-		FIELD(paged_pin_entry, n_tokens, U64),  FIELD(paged_pin_entry, expires_s, U32),
-		FIELD(paged_pin_entry, session, U32),   FIELD(paged_pin_entry, uid, U32),
-		FIELD(paged_pin_entry, pid, U32),       FIELD(paged_pin_entry, tenant, TEXT),
+		FIELD(paged_pin_entry, number, U64),   FIELD(paged_pin_entry, serial, U64),
+		FIELD(paged_pin_entry, page, U32),     FIELD(paged_pin_entry, n_pages, U32),
+		FIELD(paged_pin_entry, n_tokens, U64), FIELD(paged_pin_entry, expires_s, U32),
+		FIELD(paged_pin_entry, session, U32),  FIELD(paged_pin_entry, uid, U32),
+		FIELD(paged_pin_entry, pid, U32),      FIELD(paged_pin_entry, tenant, TEXT),
 	};
 
 	return REPORT(entry, fields);

@@ -66,8 +66,10 @@ client_change(struct client *client, const struct pool *pool, PyObject *const *v
 	items = seq_items_parse(&seqs, values[1], n_ahead);
 	handle = items != NULL ? client_enter(client) : NULL;
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = change(handle, seqs.n, items);
-		Py_END_ALLOW_THREADS result = client_result(client, status);
+		Py_BEGIN_ALLOW_THREADS
+		status = change(handle, seqs.n, items);
+		Py_END_ALLOW_THREADS
+		result = client_result(client, status);
 	}
 	PyMem_Free(items);
 	numbers_u64_free(&seqs);
@@ -128,8 +130,10 @@ client_erase(struct client *client, const struct pool *pool, PyObject *const *ar
 		return NULL;
 	handle = client_enter(client);
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_seq_erase(handle, seqs.n, seqs.at);
-		Py_END_ALLOW_THREADS result = client_result(client, status);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_seq_erase(handle, seqs.n, seqs.at);
+		Py_END_ALLOW_THREADS
+		result = client_result(client, status);
 	}
 	numbers_u64_free(&seqs);
 	return result;
@@ -228,8 +232,10 @@ pool_create_seqs(struct pool *pool, struct paged_pool *handle, uint32_t n, PyObj
 	params = pool_create_parse(handle, n, n_tokens, tag);
 	ids = PyMem_Calloc((size_t)n + 1, sizeof(*ids));
 	if (params != NULL && ids != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_seq_create(client, n, params, ids);
-		Py_END_ALLOW_THREADS result = status == PAGED_OK ? list_u64(ids, n) : error_raise(client, status);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_seq_create(client, n, params, ids);
+		Py_END_ALLOW_THREADS
+		result = status == PAGED_OK ? list_u64(ids, n) : error_raise(client, status);
 	} else if (params != NULL) {
 		PyErr_NoMemory();
 	}
@@ -328,8 +334,10 @@ pool_read(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject 
 	handle = pool_enter(pool);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_seq_read(handle, seq, &info, NULL, 0);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_seq_read(handle, seq, &info, NULL, 0);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? report_sequence(&info) : error_raise(pool->client->handle, status);
 }
 
@@ -367,8 +375,10 @@ pool_page_table(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyO
 	handle = pool_enter(pool);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = pool_read_pages(handle, seq, &pages, &n_pages);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = pool_read_pages(handle, seq, &pages, &n_pages);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	result = status == PAGED_OK ? list_u32(pages, n_pages) : error_raise(pool->client->handle, status);
 	free(pages);
 	return result;

@@ -21,8 +21,10 @@ pool_match(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject
 	handle = prefix != NULL ? pool_enter(pool) : NULL;
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_prefix_match(handle, &prefix->prefix, &n_tokens);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_prefix_match(handle, &prefix->prefix, &n_tokens);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? PyLong_FromUnsignedLong(n_tokens) : error_raise(pool->client->handle, status);
 }
 
@@ -90,8 +92,10 @@ pool_pin(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *
 	handle = pool_enter(pool);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_prefix_pin(handle, &prefix->prefix, seconds, &n_tokens);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_prefix_pin(handle, &prefix->prefix, seconds, &n_tokens);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? PyLong_FromUnsignedLong(n_tokens) : error_raise(pool->client->handle, status);
 }
 
@@ -112,8 +116,10 @@ pool_prefix_tokens(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, 
 	handle = pool_enter(pool);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_prefix_tokens(handle, page, serial, tokens, PAGED_MAX_PAGE_SIZE);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_prefix_tokens(handle, page, serial, tokens, PAGED_MAX_PAGE_SIZE);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? list_u32(tokens, pool->info.page_size) : error_raise(pool->client->handle, status);
 }
 
@@ -155,9 +161,10 @@ pool_prefix_pages(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, P
 	if (pages == NULL || serials == NULL) {
 		PyErr_NoMemory();
 	} else if ((handle = pool_enter(pool)) != NULL) {
-		Py_BEGIN_ALLOW_THREADS status =
-			paged_prefix_pages(handle, &prefix->prefix, n_max, pages, serials, &n_found);
-		Py_END_ALLOW_THREADS pool_leave(pool);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_prefix_pages(handle, &prefix->prefix, n_max, pages, serials, &n_found);
+		Py_END_ALLOW_THREADS
+		pool_leave(pool);
 		result = status == PAGED_OK ? prefix_pages_result(pages, serials, n_found)
 					    : error_raise(pool->client->handle, status);
 	}
@@ -178,8 +185,10 @@ pool_hold_pages(struct pool *pool, const struct numbers_u32 *pages, const struct
 	handle = pool_enter(pool);
 	if (handle == NULL)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_pages_hold(handle, pages->n, pages->at, serials->at, &hold);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_pages_hold(handle, pages->n, pages->at, serials->at, &hold);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	return status == PAGED_OK ? PyLong_FromUnsignedLongLong(hold) : error_raise(pool->client->handle, status);
 }
 
@@ -317,9 +326,10 @@ pool_start(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject
 	if (starts_parse(pool, values[0], max_tokens, tag, &starts))
 		handle = pool_enter(pool);
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status =
-			paged_seq_start(handle, starts.n, starts.at, starts.ids, starts.n_shared);
-		Py_END_ALLOW_THREADS pool_leave(pool);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_seq_start(handle, starts.n, starts.at, starts.ids, starts.n_shared);
+		Py_END_ALLOW_THREADS
+		pool_leave(pool);
 		result = status == PAGED_OK ? starts_result(&starts) : error_raise(pool->client->handle, status);
 	}
 	starts_free(&starts);
@@ -403,8 +413,10 @@ pool_publish(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObje
 		return NULL;
 	handle = pool_enter(pool);
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_seq_publish(handle, publishes.n, publishes.items);
-		Py_END_ALLOW_THREADS result = pool_result(pool, status);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_seq_publish(handle, publishes.n, publishes.items);
+		Py_END_ALLOW_THREADS
+		result = pool_result(pool, status);
 	}
 	publishes_free(&publishes);
 	return result;

@@ -7,7 +7,8 @@
 static PyTypeObject *watch_type, *walk_type;
 
 struct watch {
-	PyObject_HEAD struct pool *pool;
+	PyObject_HEAD
+	struct pool *pool;
 	struct paged_watch *handle; /* NULL: closed */
 	bool busy;                  /* a call has released the GIL */
 	PyObject *weak_references;
@@ -15,7 +16,8 @@ struct watch {
 
 /** An iterator over the nodes; it reads them in parts. */
 struct walk {
-	PyObject_HEAD struct watch *watch;
+	PyObject_HEAD
+	struct watch *watch;
 	uint32_t from; /* of paged_watch_walk() */
 	bool complete;
 	size_t n, next; /* in nodes */
@@ -73,8 +75,10 @@ watch_open(struct pool *pool, PyObject *nothing)
 		return NULL;
 	}
 	watch->pool = (struct pool *)Py_NewRef((PyObject *)pool);
-	Py_BEGIN_ALLOW_THREADS status = paged_watch_open(pool_handle, &watch->handle);
-	Py_END_ALLOW_THREADS pool_leave(pool);
+	Py_BEGIN_ALLOW_THREADS
+	status = paged_watch_open(pool_handle, &watch->handle);
+	Py_END_ALLOW_THREADS
+	pool_leave(pool);
 	if (status == PAGED_OK)
 		return (PyObject *)watch;
 	error_raise(pool->client->handle, status);
@@ -96,8 +100,10 @@ watch_close(struct watch *watch, PyObject *nothing)
 	if (handle == NULL)
 		return NULL;
 	watch->handle = NULL;
-	Py_BEGIN_ALLOW_THREADS paged_watch_close(handle);
-	Py_END_ALLOW_THREADS watch_leave(watch);
+	Py_BEGIN_ALLOW_THREADS
+	paged_watch_close(handle);
+	Py_END_ALLOW_THREADS
+	watch_leave(watch);
 	Py_RETURN_NONE;
 }
 
@@ -119,8 +125,10 @@ watch_dealloc(struct watch *watch)
 		PyObject_ClearWeakRefs((PyObject *)watch);
 	/* It takes the client's mutex, which a thread may hold that waits for the GIL to log. */
 	if (watch->handle != NULL && pool_enter_to_destroy(watch->pool)) {
-		Py_BEGIN_ALLOW_THREADS paged_watch_close(watch->handle);
-		Py_END_ALLOW_THREADS pool_leave(watch->pool);
+		Py_BEGIN_ALLOW_THREADS
+		paged_watch_close(watch->handle);
+		Py_END_ALLOW_THREADS
+		pool_leave(watch->pool);
 	}
 	Py_DECREF((PyObject *)watch->pool);
 	PyObject_GC_Del(watch);
@@ -249,9 +257,11 @@ walk_next(struct walk *walk)
 		handle = watch_enter(watch);
 		if (handle == NULL)
 			return NULL;
-		Py_BEGIN_ALLOW_THREADS status = paged_watch_walk(
-			handle, &walk->from, walk->nodes, sizeof(walk->nodes) / sizeof(walk->nodes[0]), &walk->n);
-		Py_END_ALLOW_THREADS watch_leave(watch);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_watch_walk(handle, &walk->from, walk->nodes,
+					  sizeof(walk->nodes) / sizeof(walk->nodes[0]), &walk->n);
+		Py_END_ALLOW_THREADS
+		watch_leave(watch);
 		if (status != PAGED_OK)
 			return error_raise(watch->pool->client->handle, status);
 		walk->next = 0;
@@ -301,8 +311,10 @@ watch_read(struct watch *watch, PyObject *const *arguments, Py_ssize_t n, PyObje
 		return PyErr_NoMemory();
 	handle = watch_enter(watch);
 	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_watch_read(handle, page, serial, &key, tokens, page_size);
-		Py_END_ALLOW_THREADS watch_leave(watch);
+		Py_BEGIN_ALLOW_THREADS
+		status = paged_watch_read(handle, page, serial, &key, tokens, page_size);
+		Py_END_ALLOW_THREADS
+		watch_leave(watch);
 		result = status == PAGED_OK ? report_block_key(&key, tokens, page_size)
 					    : error_raise(watch->pool->client->handle, status);
 	}

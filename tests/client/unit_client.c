@@ -67,7 +67,9 @@ Test(open, instruction_set_from_the_environment)
 
 Test(open, time_limit_from_the_environment)
 {
-	static const char *const bad[] = { "0", "-1", "+5", " 5", "5 ", "5s", "0.5", "1000000000", "99999999999999999999" };
+	static const char *const bad[] = { "0",   "-1",         "+5",
+					   " 5",  "5 ",         "5s",
+					   "0.5", "1000000000", "99999999999999999999" };
 	struct paged_client_params params = { .struct_size = sizeof(params), .timeout_ms = 1 };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -162,7 +162,8 @@ Test(client_merge, arguments_are_checked)
 		     "out has 577 dims, 1 to 576 are possible");
 	invalid = good;
 	invalid.part[1].n_heads = 3;
-	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part[1] (b) has 3 heads, not 4");
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID,
+		     "part[1] (b) has 3 heads, not 4");
 	invalid = good;
 	invalid.part[0].data = NULL;
 	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part[0] (a) has no data");

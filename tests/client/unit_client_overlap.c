@@ -111,13 +111,12 @@ Test(client_overlap, append)
 	expect_error(append_qkv(memory, memory + DIM, memory + 2 * HEADS * DIM * QUERIES), PAGED_ERR_INVALID,
 		     SHARES("rotary q", "rotary q_out"));
 	expect_ok(paged_pool_get_info(pool, &info));
-	expect_error(paged_append(attention_fixture->batch, 0, &k,
-				  &(struct paged_tensor){ .data = info.base,
-							  .dtype = PAGED_F32,
-							  .n_heads = ATTENTION_KV_HEADS,
-							  .dim = DIM },
-				  &params),
-		     PAGED_ERR_INVALID, SHARES("v", "the pool's pages"));
+	expect_error(
+		paged_append(attention_fixture->batch, 0, &k,
+			     &(struct paged_tensor){
+				     .data = info.base, .dtype = PAGED_F32, .n_heads = ATTENTION_KV_HEADS, .dim = DIM },
+			     &params),
+		PAGED_ERR_INVALID, SHARES("v", "the pool's pages"));
 	expect_ok(paged_append(attention_fixture->batch, 0, &k, &k, &params));
 }
 

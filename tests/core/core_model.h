@@ -162,7 +162,7 @@ struct model_session {
 	uint32_t id; /* 0: none */
 	bool active, outlives, draining;
 	uint32_t tenant;
-	uint64_t queued;                 /* since core_reap() has work for it; sessions are reaped in this order */
+	uint64_t queued; /* since core_reap() has work for it; sessions are reaped in this order */
 	struct model_pending pending;
 	uint32_t members[MODEL_MEMBERS]; /* 0: none; if not outlives, the session ends with the first */
 };
@@ -213,7 +213,7 @@ struct model {
 	uint64_t n_holds;
 	uint64_t n_divided; /* steps that left a request unfinished */
 	uint64_t n_twins, n_lowered, n_found, n_searched;
-	uint64_t n_share_evictions; /* of pages that were not the coldest */
+	uint64_t n_share_evictions;                 /* of pages that were not the coldest */
 	uint64_t n_trims_cached, n_trims_published; /* trims that cached a page; publishes of trimmed sequences */
 };
 extern struct model model;

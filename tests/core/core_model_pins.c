@@ -111,9 +111,9 @@ random_pin(void)
 		errors |= pin_errors(p, session->tenant, 1, n);
 	if (known == UINT32_MAX && seconds > 0 && n_all + n > model_geometries[p].pin_limit)
 		errors |= status_bit(PAGED_ERR_LIMIT);
-	model_check_status(core_prefix_pin(model.fixture.core, &by, p, at.page, at.serial, seconds, &n_pages,
-					   &model.error),
-			   errors);
+	model_check_status(
+		core_prefix_pin(model.fixture.core, &by, p, at.page, at.serial, seconds, &n_pages, &model.error),
+		errors);
 	if (errors != 0)
 		return;
 	model_check(n_pages == n);

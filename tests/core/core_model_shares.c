@@ -99,7 +99,8 @@ random_share(void)
 	uint32_t before = pool->share;
 
 	pool->share = random_below(4) == 0 ? CORE_NO_LIMIT : random_below(4);
-	model_check(core_tenant_share_cache(model.fixture.core, MODEL_SHARER, p, pool->share, &model.error) == PAGED_OK);
+	model_check(core_tenant_share_cache(model.fixture.core, MODEL_SHARER, p, pool->share, &model.error) ==
+		    PAGED_OK);
 	if (pool->share == CORE_NO_LIMIT)
 		pool->shared.n = 0;
 	if (before == CORE_NO_LIMIT)

@@ -98,7 +98,8 @@ slot_errors(uint32_t p, uint32_t tenant, uint32_t n)
 
 	/* A page table takes 64 bytes. */
 	return n > 0 && tenant != 0 &&
-			       model_n_slots(p, tenant) + (uint64_t)n > MIN(limits->n_sequences, limits->table_bytes / 64)
+			       model_n_slots(p, tenant) + (uint64_t)n >
+				       MIN(limits->n_sequences, limits->table_bytes / 64)
 		       ? status_bit(PAGED_ERR_QUOTA)
 		       : 0;
 }

@@ -213,8 +213,9 @@ sharing_pin(uint32_t pool, const struct sharing_found *found, uint32_t seconds)
 {
 	uint32_t n_pages;
 
-	return core_prefix_pin(core_fixture.core, &(struct core_pinner){ .session = fixture_session }, pool, found->n == 0 ? 0 : found->pages[found->n - 1],
-			       found->serial, seconds, &n_pages, &core_error);
+	return core_prefix_pin(core_fixture.core, &(struct core_pinner){ .session = fixture_session }, pool,
+			       found->n == 0 ? 0 : found->pages[found->n - 1], found->serial, seconds, &n_pages,
+			       &core_error);
 }
 
 /* State */

@@ -119,7 +119,7 @@ count_published(const paged_seq_id ids[N_FORKS + 1])
 	for (uint32_t i = 0; i <= N_FORKS; i++)
 		n += atomic_load(&region_slot(core_pool_view(core_fixture.core, PAGED_SEQ_POOL(ids[i])),
 					      PAGED_SEQ_SLOT(ids[i]))
-					 ->published) > 0;
+					  ->published) > 0;
 	return n;
 }
 

@@ -316,8 +316,7 @@ static const struct model_operation {
 	OPERATION(fork, 3),         OPERATION(pin, 2),          OPERATION(clock, 1),        OPERATION(tick, 2),
 	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(give, 4),         OPERATION(adopt, 4),
 	OPERATION(cancel, 1),       OPERATION(trim, 2),         OPERATION(limit, 1),        OPERATION(hold, 3),
-	OPERATION(drain, 1),        OPERATION(step, 12),        OPERATION(step_size, 1),
-	OPERATION(share, 1),
+	OPERATION(drain, 1),        OPERATION(step, 12),        OPERATION(step_size, 1),    OPERATION(share, 1),
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 

@@ -206,8 +206,9 @@ Test(core_table_memory, page_tables_of_a_line_cost_a_line, .fini = close_pool)
 
 Test(core_table_memory, the_default_limit_is_the_worst_case_or_more_than_enough)
 {
-	struct core_pool_params params = { .name = "a", .n_pages = 1000, .page_size = 16, .n_slots = 100,
-					   .max_length = 16000 };
+	struct core_pool_params params = {
+		.name = "a", .n_pages = 1000, .page_size = 16, .n_slots = 100, .max_length = 16000
+	};
 	struct core_memory memory;
 
 	core_pool_memory(&params, &memory);
@@ -241,11 +242,12 @@ Test(core_table_memory, tenants_have_a_part, .fini = close_pool)
 	expect_ok(fixture_reserve(session, parent, LONGEST));
 	expect_ok(core_seq_fork(core_fixture.core, session, 1,
 				&(struct seq_fork){ .parent = parent, .n_tokens = LONGEST }, &child, &core_error));
-	expect_error(core_seq_fork(core_fixture.core, session, 1,
-				   &(struct seq_fork){ .parent = parent, .n_tokens = LONGEST }, &other, &core_error),
-		     PAGED_ERR_QUOTA,
-		     "tenant research, pool llama: page tables of 528384 bytes requested, 1052672 in use, and its share "
-		     "is 1228800 of 4194304: end sequences or forks, or raise share or table-memory");
+	expect_error(
+		core_seq_fork(core_fixture.core, session, 1,
+			      &(struct seq_fork){ .parent = parent, .n_tokens = LONGEST }, &other, &core_error),
+		PAGED_ERR_QUOTA,
+		"tenant research, pool llama: page tables of 528384 bytes requested, 1052672 in use, and its share "
+		"is 1228800 of 4194304: end sequences or forks, or raise share or table-memory");
 	/* Others go on. */
 	other = fixture_create(fixture_session, 0);
 	expect_ok(fixture_reserve(fixture_session, other, 100));
@@ -290,7 +292,8 @@ Test(core_table_memory, random, .fini = close_pool)
 
 	open_pool(LONGEST, 800 << 10);
 	for (uint32_t operation = 0; operation < 3000; operation++) {
-		uint32_t at = n == 0 ? 0 : (uint32_t)random_below(&random, n), tokens = (uint32_t)random_below(&random, 40000);
+		uint32_t at = n == 0 ? 0 : (uint32_t)random_below(&random, n),
+			 tokens = (uint32_t)random_below(&random, 40000);
 		enum paged_status result = PAGED_OK;
 
 		if (random_below(&random, 4) == 0)

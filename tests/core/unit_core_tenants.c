@@ -286,10 +286,10 @@ Test(core_tenants, slots)
 	limit_sequences(sales, 1);
 	seq = fixture_create(research_session, 0);
 	item.seq = fixture_create(research_session, 0);
-	expect_error(core_seq_create(core_fixture.core, research_session, 1, &spec, &other, &core_error),
-		     PAGED_ERR_QUOTA,
-		     "tenant research, pool llama: 1 sequences requested, 2 in use, and its share is 2 of 5: end some, or "
-		     "raise share or sequences");
+	expect_error(
+		core_seq_create(core_fixture.core, research_session, 1, &spec, &other, &core_error), PAGED_ERR_QUOTA,
+		"tenant research, pool llama: 1 sequences requested, 2 in use, and its share is 2 of 5: end some, or "
+		"raise share or sequences");
 	expect_refused(sharing_try_fork(research_session, seq, 0, &other), PAGED_ERR_QUOTA);
 	expect_ok(core_seq_give(core_fixture.core, research_session, 1, &item, &give, ticket, &core_error));
 	expect_refused(core_seq_create(core_fixture.core, research_session, 1, &spec, &other, &core_error),
@@ -354,9 +354,10 @@ Test(core_tenants, tenants_of_users)
 	expect_ok(core_tenant_join(core_fixture.core, tenant, false, &core_error));
 	expect_ok(core_tenant_check_sessions(core_fixture.core, tenant, &core_error));
 	session = open_session_of(tenant, &member);
-	expect_error(core_tenant_check_sessions(core_fixture.core, tenant, &core_error), PAGED_ERR_LIMIT,
-		     "tenant uid 1000: 1 sessions, and its share is 1: close some, or raise user-share or max-sessions; "
-		     "ended ones count until their processes have ended");
+	expect_error(
+		core_tenant_check_sessions(core_fixture.core, tenant, &core_error), PAGED_ERR_LIMIT,
+		"tenant uid 1000: 1 sessions, and its share is 1: close some, or raise user-share or max-sessions; "
+		"ended ones count until their processes have ended");
 	expect_ok(fixture_reserve(session, fixture_create(session, 0), 8));
 	expect_charged(tenant, 2);
 	for (int i = 0; i < 3; i++)

@@ -16,11 +16,11 @@ enum thread_state { THREAD_READY, THREAD_IN_MEETING, THREAD_AT_BARRIER, THREAD_A
 
 struct thread {
 	enum thread_state state;
-	bool waited; /* for the launch before */
+	bool waited;          /* for the launch before */
 	unsigned int barrier; /* THREAD_AT_BARRIER: its place in `barriers` */
-	const void *on;   /* THREAD_ASLEEP: until block_wake() of this */
-	const char *what; /* it waits for */
-	const char *file; /* where from */
+	const void *on;       /* THREAD_ASLEEP: until block_wake() of this */
+	const char *what;     /* it waits for */
+	const char *file;     /* where from */
 	int line;
 	const unsigned char *params; /* its copy of them */
 };

@@ -133,7 +133,7 @@ struct backing_control {
 	uint64_t id;
 	uint64_t size;
 	struct cuda_uuid device;
-	uint64_t address; /* in the owner's process */
+	uint64_t address;      /* in the owner's process */
 	uint32_t rdma_capable; /* by cuMemCreate() */
 	/* Events only: number of records so far, the last one that completed, the last one that a call waits for. */
 	uint32_t recorded, reached, wanted;

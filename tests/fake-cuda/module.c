@@ -33,8 +33,8 @@ struct CUmod_st {
 	struct CUctx_st *context;
 	const void *cubin; /* NULL: any name that is built in */
 	int arch;
-	void *library;     /* NULL: the kernels built in */
-	int fd; /* of the library's file; the loader tells libraries apart by the name /proc/self/fd/<number> */
+	void *library; /* NULL: the kernels built in */
+	int fd;        /* of the library's file; the loader tells libraries apart by the name /proc/self/fd/<number> */
 	struct CUfunc_st *functions;
 };
 

@@ -35,7 +35,7 @@ struct race_cell {
 #define RACE_READERS (UINT64_C(1) << 63) /* in reads[0]: of the block, with the index of a vector */
 #define RACE_THREAD_SHIFT 32
 #define RACE_CLOCK_SHIFT 4
-#define RACE_PROXY (1u << 31) /* an access by the asynchronous proxy */
+#define RACE_PROXY (1u << 31)           /* an access by the asynchronous proxy */
 #define RACE_CLOCK_MAX ((1u << 27) - 1) /* as a write's clock: an asynchronous copy in flight */
 #define RACE_BYTES 15u
 

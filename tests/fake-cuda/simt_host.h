@@ -23,7 +23,7 @@
 	SIMT_ENTRY_REGISTERED(name, params, most_threads, least_blocks, SIMT_CLUSTER_BLOCKS)
 
 /* A launch's parameters need not lie at a multiple of their alignment.  The kernel's `p` is the copy itself. */
-#define SIMT_ENTRY_REGISTERED(name, params, most_threads, least_blocks, cluster_blocks)                               \
+#define SIMT_ENTRY_REGISTERED(name, params, most_threads, least_blocks, cluster_blocks)                                \
 	static void simt_entry_##name(const params &p);                                                                \
 	static void simt_enter_##name(const void *bytes)                                                               \
 	{                                                                                                              \

@@ -82,7 +82,7 @@ struct simt_launch {
 	unsigned int n_threads; /* per block; a multiple of 32 */
 	size_t shared_size;
 	bool dependent; /* it begins before the launch before it has ended */
-	uint64_t seed; /* order of blocks and threads. 0: ascending, 1: descending, else shuffled */
+	uint64_t seed;  /* order of blocks and threads. 0: ascending, 1: descending, else shuffled */
 };
 
 /** simt_run - run a kernel; false: `message` has one sentence about the first error */

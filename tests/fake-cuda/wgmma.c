@@ -20,8 +20,8 @@
 #define GROUP_WARPS 4
 #define MAX_WARPS (SIMT_MAX_THREADS / SIMT_WARP)
 #define MAX_GROUPS (MAX_WARPS / GROUP_WARPS) /* of a block */
-#define MAX_PRODUCTS 64 /* of a warp, in flight */
-#define MAX_SUMS 4      /* arrays of accumulators in flight */
+#define MAX_PRODUCTS 64                      /* of a warp, in flight */
+#define MAX_SUMS 4                           /* arrays of accumulators in flight */
 #define MAX_COLUMNS 128
 #define DEPTH 16 /* k of a product */
 

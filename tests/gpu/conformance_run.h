@@ -28,11 +28,11 @@ struct conformance_launch {
 	const char *kernel; /* without "conformance_" */
 	const char *record; /* its name in a record: a kernel may run on several inputs */
 	unsigned int n_blocks, n_blocks_y, n_threads;
-	uint32_t n_items;   /* the kernel's `n` */
-	size_t n_in, n_out; /* words */
+	uint32_t n_items;     /* the kernel's `n` */
+	size_t n_in, n_out;   /* words */
 	unsigned int n_steps; /* launches one after another, with `n` from 0 on; 0: one launch, with n_items */
-	int capability; /* 10 * major + minor of the devices that have the instructions; 0: all.  Others skip */
-	bool or_later;  /* devices of higher capability have them too */
+	int capability;       /* 10 * major + minor of the devices that have the instructions; 0: all.  Others skip */
+	bool or_later;        /* devices of higher capability have them too */
 	const struct conformance_tensor *tensor; /* NULL: the kernel reads no map */
 };
 

@@ -773,7 +773,8 @@ Test(wire, pins_round_trip)
 {
 	static struct paged_pin_entry pins[WIRE_LIST_MAX];
 	struct wire_request back, request = { .id = 9, .kind = WIRE_GET_PINS, .get_pins = { 3, UINT64_MAX } };
-	struct wire_reply reply_back, reply = { .id = 1, .kind = WIRE_REPLY_PINS, .pins = { WIRE_LIST_MAX, pins, true } };
+	struct wire_reply reply_back,
+		reply = { .id = 1, .kind = WIRE_REPLY_PINS, .pins = { WIRE_LIST_MAX, pins, true } };
 	size_t size;
 
 	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);

@@ -33,7 +33,8 @@ IT_TEST(first_example_computes_attention)
 	pool = strstr(readme, "    pool llama {");
 	it_require(pool != NULL && (size = strstr(pool, "2GiB")) != NULL, "README.md shows no pool of 2GiB");
 	*strstr(size, "\n\n") = '\0';
-	snprintf(configuration, sizeof(configuration), "%.*s64MiB%s\n", (int)(size - pool), pool, size + strlen("2GiB"));
+	snprintf(configuration, sizeof(configuration), "%.*s64MiB%s\n", (int)(size - pool), pool,
+		 size + strlen("2GiB"));
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	output = it_command(&code, first);
 	it_require(code == 0, "%s", output);

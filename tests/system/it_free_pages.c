@@ -60,8 +60,7 @@ expect_evicted(void)
 {
 	struct paged_pool_counts counts;
 
-	it_require(it_wait(enough_are_free, NULL), "%u free, %u cached", counts_read().n_free,
-		   counts_read().n_cached);
+	it_require(it_wait(enough_are_free, NULL), "%u free, %u cached", counts_read().n_free, counts_read().n_cached);
 	counts = counts_read();
 	it_require(counts.n_free == WANTED, "%u free: more were evicted than wanted", counts.n_free);
 	it_require(counts.n_cached > 0);

@@ -36,8 +36,7 @@ static void
 daemon_end(void)
 {
 	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
-	it_require(it_wait(fds_are_at_most, NULL), "%u descriptors, %u before", it_count_fds(daemon_.pid),
-		   fds_before);
+	it_require(it_wait(fds_are_at_most, NULL), "%u descriptors, %u before", it_count_fds(daemon_.pid), fds_before);
 	it_daemon_stop(&daemon_);
 }
 

@@ -262,7 +262,9 @@ IT_TEST(mask_time_ends_a_slow_block)
 	request = build_request(&q_len, all_seen);
 	request.build_mask.q_block = q_len;
 	request.build_mask.kv_block = tokens;
-	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_LIMIT && strstr(reply.text, "mask-time") != NULL, "%s", reply.text);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_LIMIT &&
+			   strstr(reply.text, "mask-time") != NULL,
+		   "%s", reply.text);
 	it_require(!wire_peer_try_call(&peer, &request, &reply, 20));
 	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);

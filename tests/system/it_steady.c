@@ -317,8 +317,7 @@ IT_TEST(plan_makes_few_system_calls)
 		if (syscall_counts.by_number[i] != 0)
 			it_note("system call %u: %u times", i, syscall_counts.by_number[i]);
 	it_note("%u plans: %u with system calls (%u calls in all), %llu requests, %llu ms", syscall_counts.n_plans,
-		syscall_counts.n_with_calls, syscall_counts.n_calls, (unsigned long long)n,
-		(unsigned long long)ms);
+		syscall_counts.n_with_calls, syscall_counts.n_calls, (unsigned long long)n, (unsigned long long)ms);
 	it_require(syscall_counts.n_plans == N_STEPS);
 	it_require(syscall_counts.n_blocking == 0, "%u of them may block", syscall_counts.n_blocking);
 	it_require(n <= REQUESTS_BOUND);

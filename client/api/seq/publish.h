@@ -18,7 +18,7 @@
 #include "client/api/seq/prefix.h"
 
 struct publish_message {
-	bool keys;          /* the extras are the block keys */
+	bool keys;            /* the extras are the block keys */
 	bool attached_tokens; /* with keys: the pages have token ids, too */
 	uint32_t n, n_pages, n_tokens, n_extras;
 	struct seq_publish_spec specs[WIRE_MAX_PUBLISHES];

@@ -77,8 +77,7 @@ vec_load_bf16(const uint8_t *at)
 	{                                                                          \
 		vec v;                                                             \
                                                                                    \
-		EACH_LANE(i)                                                       \
-		{                                                                  \
+		EACH_LANE(i) {                                                     \
 			element one;                                               \
                                                                                    \
 			__builtin_memcpy(&one, at + i * sizeof(one), sizeof(one)); \
@@ -95,8 +94,7 @@ LOAD(i8, int8_t, (float))
 #define STORE(name, element, convert)                                              \
 	static inline void vec_store_##name(uint8_t *at, vec v)                    \
 	{                                                                          \
-		EACH_LANE(i)                                                       \
-		{                                                                  \
+		EACH_LANE(i) {                                                     \
 			element one = convert(v[i]);                               \
                                                                                    \
 			__builtin_memcpy(at + i * sizeof(one), &one, sizeof(one)); \
@@ -167,8 +165,7 @@ static inline float
 vec_sum(vec v)
 {
 	for (unsigned int n = LANES / 2; n > 0; n /= 2) {
-		_Pragma("GCC unroll 8") for (unsigned int i = 0; i < n; i++)
-			v[i] += v[i + n];
+		_Pragma("GCC unroll 8") for (unsigned int i = 0; i < n; i++) v[i] += v[i + n];
 	}
 	return v[0];
 }
@@ -198,6 +195,6 @@ vec_transpose(vec *square)
 
 	for (unsigned int i = 0; i < LANES; i++)
 		EACH_LANE(j)
-	transposed[i][j] = square[j][i];
+			transposed[i][j] = square[j][i];
 	__builtin_memcpy(square, transposed, sizeof(transposed));
 }

@@ -157,8 +157,8 @@ team_thread_main(void *argument)
 	uint32_t call = 0;
 
 	/*
-	 * A team may be destroyed before its threads have run for the first time.  On a busy machine each move to another
-	 * CPU puts the thread behind all that waits there, and the caller waits for it in pthread_join().
+	 * A team may be destroyed before its threads have run for the first time.  On a busy machine each move to
+	 * another CPU puts the thread behind all that waits there, and the caller waits for it in pthread_join().
 	 */
 	if (!team->bound && !atomic_load(&team->stop))
 		team_thread_spread(team, (uint32_t)(team_thread - team->threads));

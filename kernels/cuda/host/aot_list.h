@@ -21,12 +21,12 @@
 #ifndef PAGED_KERNELS_CUDA_HOST_AOT_LIST_H
 #define PAGED_KERNELS_CUDA_HOST_AOT_LIST_H
 
-#define CUDA_AOT_LIST(R)                                    \
-	R(sliding_window, "sliding_window", NULL)             \
-	R(prefix_lm, "prefix_lm(prefix[b])", NULL)            \
-	R(document, "document", NULL)                         \
-	R(alibi, NULL, "alibi")                               \
-	R(soft_cap, NULL, "soft_cap")                         \
+#define CUDA_AOT_LIST(R)                           \
+	R(sliding_window, "sliding_window", NULL)  \
+	R(prefix_lm, "prefix_lm(prefix[b])", NULL) \
+	R(document, "document", NULL)              \
+	R(alibi, NULL, "alibi")                    \
+	R(soft_cap, NULL, "soft_cap")              \
 	R(capped_window, "sliding_window", "soft_cap")
 
 #endif

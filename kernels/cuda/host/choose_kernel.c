@@ -22,10 +22,10 @@ struct candidate {
 
 /* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
-#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific, mla)                  \
-	{                                                                                          \
-		source, source "_" name, threads, shared, tile_q_rows, arch_specific,              \
-			(mla) ? 1 : CUDA_BLOCK_KV_CHUNKS, mla, false                               \
+#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific, mla)     \
+	{                                                                             \
+		source, source "_" name, threads, shared, tile_q_rows, arch_specific, \
+			(mla) ? 1 : CUDA_BLOCK_KV_CHUNKS, mla, false                  \
 	}
 #define KERNEL(source, name, threads, shared, tile_q_rows) \
 	KERNEL_OF(source, name, threads, shared, tile_q_rows, false, false)
@@ -36,19 +36,19 @@ static const struct candidate candidates[] = {
 			KERNEL_OF("attention_mla", name, CUDA_MLA_THREADS, shared, tile_q_rows, false, true) \
 		}                                                                                            \
 	}
-#define MMA(dtype, name, dim, shared, ...)                                                                          \
-	{                                                                                                           \
-		dtype, dtype, false, 8, dim, dim,                                                                   \
-		{                                                                                                   \
+#define MMA(dtype, name, dim, shared, ...)                                                                            \
+	{                                                                                                             \
+		dtype, dtype, false, 8, dim, dim,                                                                     \
+		{                                                                                                     \
 			KERNEL("attention_mma", name "_" #dim, CUDA_ATTENTION_THREADS, shared, CUDA_MAX_TILE_Q_ROWS), \
-				__VA_ARGS__                                                                         \
-		}                                                                                                   \
+				__VA_ARGS__                                                                           \
+		}                                                                                                     \
 	}
-#define MMA_DIMS(dtype, name)                                                            \
-	MMA(dtype, name, 64, CUDA_MMA_SHARED_64, PREFILL(name, 64)),                     \
-		MMA(dtype, name, 128, CUDA_MMA_SHARED_128, PREFILL(name, 128)),          \
-		MMA(dtype, name, 128, CUDA_MMA_SHARED_128_LEAST, PREFILL(name, 128)),    \
-		MMA(dtype, name, 256, CUDA_MMA_SHARED_256, { NULL }),                    \
+#define MMA_DIMS(dtype, name)                                                         \
+	MMA(dtype, name, 64, CUDA_MMA_SHARED_64, PREFILL(name, 64)),                  \
+		MMA(dtype, name, 128, CUDA_MMA_SHARED_128, PREFILL(name, 128)),       \
+		MMA(dtype, name, 128, CUDA_MMA_SHARED_128_LEAST, PREFILL(name, 128)), \
+		MMA(dtype, name, 256, CUDA_MMA_SHARED_256, { NULL }),                 \
 		MMA(dtype, name, 256, CUDA_MMA_SHARED_256_LEAST, { NULL })
 #define PREFILL(name, dim)                                                                          \
 	KERNEL("attention_prefill", name "_" #dim, CUDA_PREFILL_THREADS, CUDA_PREFILL_SHARED_##dim, \
@@ -148,9 +148,9 @@ cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t
 		{ WGMMA("f16", 64), WGMMA("f16", 128) },
 		{ WGMMA("bf16", 64), WGMMA("bf16", 128) },
 	};
-#define MLA_WGMMA(name)                                                                              \
-	KERNEL_OF("attention_mla_wgmma", name, CUDA_WGMMA_THREADS, CUDA_MLA_WGMMA_SHARED, CUDA_MAX_TILE_Q_ROWS, \
-		  true, true)
+#define MLA_WGMMA(name)                                                                                               \
+	KERNEL_OF("attention_mla_wgmma", name, CUDA_WGMMA_THREADS, CUDA_MLA_WGMMA_SHARED, CUDA_MAX_TILE_Q_ROWS, true, \
+		  true)
 	static const struct cuda_choice mla_kernels[2] = { MLA_WGMMA("f16"), MLA_WGMMA("bf16") };
 	uint32_t dim = pool->k_dim > pool->v_dim ? pool->k_dim : pool->v_dim;
 	bool mla = choices[CUDA_DECODE].long_kv_chunks;

@@ -25,7 +25,7 @@ struct cuda_choice {
 	bool arch_specific; /* only code for the device's exact compute capability has the kernel: sm_90a, not sm_90 */
 	uint32_t block_kv_chunks; /* it leaves tiles with more KV chunks to combine_kv_chunks */
 	bool long_kv_chunks;      /* its plans have a wide_kv_chunk_factor */
-	bool clusters; /* it has an even number of blocks, and struct cuda_attention_cluster_params */
+	bool clusters;            /* it has an even number of blocks, and struct cuda_attention_cluster_params */
 };
 
 /** cuda_uses_clusters - does CUDA_CLUSTER compute queries with so many heads for each KV head, without a block mask? */

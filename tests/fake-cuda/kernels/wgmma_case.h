@@ -73,7 +73,7 @@ wgmma_case_consume(const simt_wgmma_params &p, wgmma_case &shared)
 	SIMT_UNROLL
 	for (uint32_t k = 0; k < 4; k++)
 		simt_wgmma_shared<F16>(d_narrow, simt_matrix_after(simt_matrix(shared.a, 1024, 0), k * 32),
-				simt_matrix_after(simt_matrix(shared.b, 1024, 0), k * 32), k != 0);
+				       simt_matrix_after(simt_matrix(shared.b, 1024, 0), k * 32), k != 0);
 	simt_wgmma_commit();
 	simt_wgmma_wait<0>(d_narrow);
 	wgmma_case_store(p.d_narrow, d_narrow);
@@ -81,7 +81,7 @@ wgmma_case_consume(const simt_wgmma_params &p, wgmma_case &shared)
 	SIMT_UNROLL
 	for (uint32_t k = 0; k < 4; k++)
 		simt_wgmma_shared<F16>(d, simt_matrix(&shared.a[k * 2], 1024, 0),
-				simt_matrix(&shared.b[other + k * 2], 1024, 0), k != 0);
+				       simt_matrix(&shared.b[other + k * 2], 1024, 0), k != 0);
 	simt_wgmma_commit();
 	if (p.bug == BUG_EARLY_REUSE)
 		simt_barrier_arrive(&shared.empty);

@@ -98,7 +98,7 @@ static inline vec
 vec_fraction(vec v)
 {
 	EACH_LANE(i)
-	v[i] = isinf(v[i]) ? 0 : v[i] - floorf(v[i]);
+		v[i] = isinf(v[i]) ? 0 : v[i] - floorf(v[i]);
 	return v;
 }
 
@@ -107,7 +107,7 @@ static inline vec
 vec_scale_floor(vec v, vec n)
 {
 	EACH_LANE(i)
-	v[i] = isnan(n[i]) ? n[i] : n[i] < -126 ? 0 : ldexpf(v[i], (int)floorf(n[i]));
+		v[i] = isnan(n[i]) ? n[i] : n[i] < -126 ? 0 : ldexpf(v[i], (int)floorf(n[i]));
 	return v;
 }
 
@@ -115,7 +115,7 @@ static inline vec
 vec_no_minus_infinity(vec v)
 {
 	EACH_LANE(i)
-	v[i] = v[i] == -INFINITY ? 0 : v[i];
+		v[i] = v[i] == -INFINITY ? 0 : v[i];
 	return v;
 }
 
@@ -123,7 +123,7 @@ static inline vec
 vec_scaled(vec v, vec scale)
 {
 	EACH_LANE(i)
-	v[i] = v[i] != 0 ? v[i] * scale[i] : 0;
+		v[i] = v[i] != 0 ? v[i] * scale[i] : 0;
 	return v;
 }
 
@@ -133,8 +133,7 @@ vec_sum_each(vec *v)
 {
 	vec sums;
 
-	EACH_LANE(i)
-	{
+	EACH_LANE(i) {
 		float quarter[4];
 
 		for (unsigned int q = 0; q < 4; q++) {
@@ -152,8 +151,7 @@ vec_max_each(vec *v)
 {
 	vec tops = v[0];
 
-	EACH_LANE(i)
-	{
+	EACH_LANE(i) {
 		tops[i] = v[i][0];
 		for (unsigned int j = 1; j < LANES; j++)
 			tops[i] = v[i][j] > tops[i] ? v[i][j] : tops[i];
@@ -167,7 +165,7 @@ vec_unequal(vec a, vec b)
 	uint32_t unequal = 0;
 
 	EACH_LANE(i)
-	unequal |= (uint32_t)(a[i] != b[i]) << i;
+		unequal |= (uint32_t)(a[i] != b[i]) << i;
 	return unequal;
 }
 

@@ -223,8 +223,7 @@ vec_round_bf16_words(vec v, vec *low, vec *high)
 static inline void
 vec_zip(vec even, vec odd, vec *low, vec *high)
 {
-	EACH_LANE(i)
-	{
+	EACH_LANE(i) {
 		(*low)[i] = (i % 2 ? odd : even)[i / 2];
 		(*high)[i] = (i % 2 ? odd : even)[LANES / 2 + i / 2];
 	}
@@ -235,7 +234,7 @@ vec_load_columns(const float *from, vec to[4])
 {
 	for (unsigned int i = 0; i < 4; i++)
 		EACH_LANE(t)
-	to[i][t] = from[t * LANES + i];
+			to[i][t] = from[t * LANES + i];
 }
 
 #endif

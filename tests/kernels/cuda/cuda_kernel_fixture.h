@@ -37,8 +37,8 @@ struct cuda_batch {
 	struct cuda_plan_head *head;
 	const struct cuda_row *rows;
 	const uint32_t *first_work_item; /* [2][n_rows + 1] */
-	int32_t *q_indptr, *kv_len; /* of all rows; a test may corrupt them before cuda_batch_plan() */
-	uint32_t *writable_from;    /* 0, or CUDA_WRITABLE_SKIP; a test may set other values before cuda_batch_plan() */
+	int32_t *q_indptr, *kv_len;      /* of all rows; a test may corrupt them before cuda_batch_plan() */
+	uint32_t *writable_from; /* 0, or CUDA_WRITABLE_SKIP; a test may set other values before cuda_batch_plan() */
 	uint32_t *kv_first;
 	uint32_t *table;
 };
@@ -48,7 +48,7 @@ struct cuda_batch_params {
 	uint32_t n_rows;
 	uint32_t page_size;
 	uint32_t n_q_heads, n_kv_heads, v_dim;
-	uint32_t max_tile_q_rows;   /* 0: CUDA_TILE_Q_ROWS */
+	uint32_t max_tile_q_rows; /* 0: CUDA_TILE_Q_ROWS */
 	uint32_t prefill_tile_q_rows;
 	uint32_t wide_kv_chunk_factor;
 	uint32_t target_work_items; /* 0: the default */

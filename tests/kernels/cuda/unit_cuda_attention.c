@@ -142,8 +142,7 @@ Test(cuda_attention, prefill_of_many_tiles)
 	struct kernel_fixture_params params = defaults();
 
 	params.pool = params.q = params.weights = PAGED_BF16;
-	params.rows[0] =
-		(struct kernel_fixture_row){ .kv_len = 1413, .q_len = 40, .q_base = 1373, .kv_first = 37 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 1413, .q_len = 40, .q_base = 1373, .kv_first = 37 };
 	for (size_t i = 0; i < COUNT(dims); i++)
 		for (enum kernels kernels = MMA; kernels <= BULK; kernels++) {
 			struct cuda_attention_options options;
@@ -201,8 +200,8 @@ Test(cuda_attention, prefill_lengths)
 }
 
 /*
- * A tile whose tokens not all q_rows see, one that all see, and one more of the first kind, in one item.  Only the tiles
- * of the first kind order the warps of attention_wgmma, so those of different groups may be two tiles apart.
+ * A tile whose tokens not all q_rows see, one that all see, and one more of the first kind, in one item.  Only the
+ * tiles of the first kind order the warps of attention_wgmma, so those of different groups may be two tiles apart.
  */
 Test(cuda_attention, masked_tiles_around_a_full_one)
 {

@@ -101,11 +101,10 @@ Test(cuda_attention_mla, kernel_choice)
 			     strstr(cases[i].kernel, "mla") != NULL ? CUDA_MLA_THREADS : CUDA_ATTENTION_THREADS);
 		cr_expect_leq(choices[CUDA_DECODE].shared_size, cases[i].max_shared);
 		if (strstr(cases[i].kernel, "mla") != NULL)
-			cr_expect_eq(choices[CUDA_DECODE].shared_size, cases[i].max_shared > 163 << 10
-									       ? CUDA_MLA_SHARED_MORE
-								       : cases[i].max_shared == 163 << 10
-									       ? CUDA_MLA_SHARED
-									       : CUDA_MLA_SHARED_LEAST);
+			cr_expect_eq(choices[CUDA_DECODE].shared_size,
+				     cases[i].max_shared > 163 << 10    ? CUDA_MLA_SHARED_MORE
+				     : cases[i].max_shared == 163 << 10 ? CUDA_MLA_SHARED
+									: CUDA_MLA_SHARED_LEAST);
 		cr_assert_eq(choices[CUDA_PREFILL].kernel != NULL, prefill, "case %zu", i);
 		cr_expect_eq(choices[CUDA_PREFILL].tile_q_rows, prefill ? CUDA_PREFILL_TILE_Q_ROWS : 0);
 		if (prefill)
@@ -378,8 +377,8 @@ Test(cuda_attention_mla, nan_query_affects_its_q_row_only)
 }
 
 /*
- * Tokens past a q_row's causal limit may contain NaN in K, which is V too.  dim: the element with NaN.  One block has all
- * items, which begin with tiles of even numbers and of odd ones; some have the token and some have not.
+ * Tokens past a q_row's causal limit may contain NaN in K, which is V too.  dim: the element with NaN.  One block has
+ * all items, which begin with tiles of even numbers and of odd ones; some have the token and some have not.
  */
 Test(cuda_attention_mla, masked_nan_tokens_have_no_effect)
 {

@@ -282,8 +282,8 @@ Test(cuda_attention_quantised, non_finite_queries)
 		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = i % 2 ? 2 : 40, .q_base = 60 };
 		options = choose_kernel(&params, true);
 		kernel_fixture_create(&fixture, &params);
-		reference_store((uint8_t *)fixture.q.data + fixture.q.token_stride + 2 * fixture.q.head_stride, params.q,
-				7, special[i / 6]);
+		reference_store((uint8_t *)fixture.q.data + fixture.q.token_stride + 2 * fixture.q.head_stride,
+				params.q, 7, special[i / 6]);
 		cuda_fixture_attend(&fixture, &options);
 		for (uint64_t q = 0; q < fixture.total_q; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)

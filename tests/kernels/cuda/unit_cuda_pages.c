@@ -162,8 +162,9 @@ Test(cuda_append, many_rows)
 					      .page_size = 1,
 					      .n_pages = MANY };
 	static float numbers[MANY];
-	struct kernel_tensor tensor = { .data = numbers, .token_stride = 4, .head_stride = 4, .dtype = PAGED_F32,
-					.n_heads = 1, .dim = 1 };
+	struct kernel_tensor tensor = {
+		.data = numbers, .token_stride = 4, .head_stride = 4, .dtype = PAGED_F32, .n_heads = 1, .dim = 1
+	};
 	struct kernel_row rows[MANY];
 	uint32_t pages[MANY], q = 0;
 	struct cuda_append_params p;
@@ -180,9 +181,10 @@ Test(cuda_append, many_rows)
 		q += r % 5 != 2;
 		numbers[r] = (float)r + 1;
 	}
-	cuda_batch_create(&batch, &(struct cuda_batch_params){
-					  .rows = rows, .n_rows = MANY, .page_size = 1, .n_q_heads = 1,
-					  .n_kv_heads = 1, .v_dim = 1 });
+	cuda_batch_create(
+		&batch,
+		&(struct cuda_batch_params){
+			.rows = rows, .n_rows = MANY, .page_size = 1, .n_q_heads = 1, .n_kv_heads = 1, .v_dim = 1 });
 	cuda_batch_plan(&batch, 3);
 	p = (struct cuda_append_params){
 		.pages = cuda_fixture_pages(&batch.arena, &(struct kernel_pages){ &layout, pool, 0 }, true),

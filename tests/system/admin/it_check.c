@@ -324,7 +324,8 @@ IT_TEST(pagedctl_exit_codes)
 	text = it_pagedctl(&code, "--pool", "bear", "check", NULL);
 	it_require(code == EXIT_FAILED && strstr(text, "bear") != NULL, "%d: %s", code, text);
 	text = it_pagedctl(&code, "--pool", "test", "sessions", NULL);
-	it_require(code == EXIT_WRONG_USAGE && strstr(text, "--pool goes with sequences, table, check and pins") != NULL,
+	it_require(code == EXIT_WRONG_USAGE &&
+			   strstr(text, "--pool goes with sequences, table, check and pins") != NULL,
 		   "%d: %s", code, text);
 	text = it_pagedctl(&code, "--version", NULL);
 	expect_output(text, code, PACKAGE_VERSION);

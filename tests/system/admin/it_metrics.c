@@ -244,7 +244,8 @@ IT_TEST(members_and_sessions)
 	wire_peer_attach(&observer, WIRE_ROLE_OBSERVER, NULL);
 	expected_replies("attach")[PAGED_OK]++;
 	metrics = expect_metrics(&observer);
-	it_require(metrics.n_members == 1 && metrics.n_opened == 0 && metrics.n_sessions == 0 && metrics.n_attached == 1);
+	it_require(metrics.n_members == 1 && metrics.n_opened == 0 && metrics.n_sessions == 0 &&
+		   metrics.n_attached == 1);
 
 	fd = wire_peer_connect_control();
 	wire_peer_send_control(fd, &hello);
@@ -310,7 +311,8 @@ IT_TEST(library)
 	it_daemon_stop(&daemon);
 
 	params.observer = 0;
-	it_require(paged_client_open_embedded(&pool, 1, &params, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_client_open_embedded(&pool, 1, &params, &client) == PAGED_OK, "%s",
+		   paged_client_error(client));
 	it_require(paged_client_ping(client) == PAGED_OK);
 	it_require(paged_admin_metrics(client, &metrics, sizeof(*list), &list, &n) == PAGED_OK);
 	it_require(n == 0 && metrics.n_sessions == 1 && metrics.n_members == 1 && metrics.turns.sum_ns == 0);

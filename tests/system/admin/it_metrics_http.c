@@ -357,7 +357,8 @@ IT_TEST(parsers)
 		it_require(command_output(command)[0] == '\0', "%s", command_output(command));
 	}
 	snprintf(command, sizeof(command),
-		 "%s %s/tests/system/admin/metrics_parse.py %s/metrics %s/examples/grafana/paged.json %s/docs/MONITORING.md "
+		 "%s %s/tests/system/admin/metrics_parse.py %s/metrics %s/examples/grafana/paged.json "
+		 "%s/docs/MONITORING.md "
 		 "2>&1",
 		 python, source, daemon_.dir, source, source);
 	it_note("%s", command_output(command));

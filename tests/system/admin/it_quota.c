@@ -546,9 +546,10 @@ IT_TEST(pagedctl_lists_quotas)
 	it_require(exit_code == 0 && strstr(output, "\"quotas\"") != NULL && strstr(output, "\"limit\": 32") != NULL &&
 			   strstr(output, "\"charged\": 8") != NULL && strstr(output, "\"used\": 0.25") != NULL &&
 			   strstr(output, "\"tenant\": \"sales\"") != NULL &&
-			   strstr(output, "\"pool\": \"test\"") != NULL &&
-			   strstr(output, "\"sessions\": 2") != NULL && strstr(output, "\"members\": 1") != NULL &&
-			   strstr(output, "\"max_sessions\": 768") != NULL && strstr(output, "\"sequences\": 1") != NULL,
+			   strstr(output, "\"pool\": \"test\"") != NULL && strstr(output, "\"sessions\": 2") != NULL &&
+			   strstr(output, "\"members\": 1") != NULL &&
+			   strstr(output, "\"max_sessions\": 768") != NULL &&
+			   strstr(output, "\"sequences\": 1") != NULL,
 		   "%s", output);
 	teardown();
 }
@@ -563,7 +564,8 @@ IT_TEST(plans_on_a_gpu_are_refused_at_the_limit)
 
 	cuda_daemon_environment();
 	it_require(fake_cuda_load(), "%s", dlerror());
-	snprintf(tenant, sizeof(tenant), "tenant research { allow-user = %u limit test = 10 share = 75%% }\n", (unsigned)getuid());
+	snprintf(tenant, sizeof(tenant), "tenant research { allow-user = %u limit test = 10 share = 75%% }\n",
+		 (unsigned)getuid());
 	cuda_daemon_start(&fixture.daemon, EXPORT_SETTING_AUTO, "", tenant);
 	worker_open(&worker, NULL, 2 * WORKER_PAGE_SIZE);
 	seq = worker_create_seq(&worker, 36);

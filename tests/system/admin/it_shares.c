@@ -20,7 +20,7 @@
 #define ATTACKER 61001u
 #define OTHER 61002u
 
-#define POOL                                                                             \
+#define POOL                                                                            \
 	"pool test { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 4\n" \
 	" pages = 64 sequences = 16 max-length = 256 free-pages = 0 }\n"
 #define USERS "allow-user = { 61001, 61002 }\n"
@@ -342,8 +342,9 @@ expect_pins(void)
 	int exit_code;
 
 	output = it_pagedctl(&exit_code, "pins", NULL);
-	it_require(exit_code == 0 && strncmp(output, "POOL  PIN  PAGE ", 16) == 0 && strstr(output, " TENANT ") != NULL &&
-			   strstr(output, "16  uid 61001 ") != NULL && strstr(output, "16  uid 61002 ") != NULL,
+	it_require(exit_code == 0 && strncmp(output, "POOL  PIN  PAGE ", 16) == 0 &&
+			   strstr(output, " TENANT ") != NULL && strstr(output, "16  uid 61001 ") != NULL &&
+			   strstr(output, "16  uid 61002 ") != NULL,
 		   "%s", output);
 	output = it_pagedctl(&exit_code, "--json", "quota", NULL);
 	it_require(exit_code == 0 && strstr(output, "\"tenant\": \"uid 61001\"") != NULL &&

@@ -63,8 +63,8 @@ region_is_at_most(void *argument)
 static void
 expect_region_falls_to(uint64_t most)
 {
-	it_require(it_wait(region_is_at_most, &most), "%" PRIu64 " KiB, expected %" PRIu64,
-		   region_allocated() >> 10, most >> 10);
+	it_require(it_wait(region_is_at_most, &most), "%" PRIu64 " KiB, expected %" PRIu64, region_allocated() >> 10,
+		   most >> 10);
 }
 
 /* Forks until a fork is refused; returns how many there were before. */
@@ -177,9 +177,12 @@ IT_TEST(page_tables_of_a_killed_worker_are_given_back)
 static const char *
 check(int expected)
 {
-	const char *argv[] = { "daemon/pagedd",   "--check-config",
-			       "--config",        daemon_.config,
-			       "--runtime-dir",   getenv("PAGED_RUNTIME_DIR"),
+	const char *argv[] = { "daemon/pagedd",
+			       "--check-config",
+			       "--config",
+			       daemon_.config,
+			       "--runtime-dir",
+			       getenv("PAGED_RUNTIME_DIR"),
 			       NULL };
 	const char *output;
 	int code;
@@ -225,8 +228,9 @@ IT_TEST(check_config_says_how_much_memory_a_pool_takes)
 
 	it_daemon_start(&daemon_, config, NULL, NULL);
 	output = check(0);
-	it_require(strstr(output, "pool test: page tables of at most 40 MiB (table-memory), 8208 MiB if all 4096 sequences "
-				  "had max-length; index and lists of at most ") != NULL &&
+	it_require(strstr(output,
+			  "pool test: page tables of at most 40 MiB (table-memory), 8208 MiB if all 4096 sequences "
+			  "had max-length; index and lists of at most ") != NULL &&
 			   strstr(output, ", and 2343 KiB more for each user of no tenant but the first\n") != NULL &&
 			   strstr(output, "host memory of all pools and the daemon: MemoryMax=") != NULL,
 		   "%s", output);

@@ -106,8 +106,7 @@ screen_wait_order(const char *first, const char *second)
 {
 	struct order order = { first, second };
 
-	it_require(it_wait(screen_in_order, &order), "\"%s\" is not before \"%s\" in:\n%s", first, second,
-		   screen);
+	it_require(it_wait(screen_in_order, &order), "\"%s\" is not before \"%s\" in:\n%s", first, second, screen);
 }
 
 void

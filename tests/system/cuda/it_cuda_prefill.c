@@ -304,7 +304,8 @@ IT_TEST(error_names_the_prefill_kernel)
 
 		it_require(paged_batch_create(pool, NULL, &batch) == PAGED_OK, "%s", paged_client_error(client));
 		paged_batch_destroy(batch);
-		prefill_fail_after(cases[i].function, fake_cuda_n_calls(cases[i].function) - before - 1, cases[i].result);
+		prefill_fail_after(cases[i].function, fake_cuda_n_calls(cases[i].function) - before - 1,
+				   cases[i].result);
 		status = paged_batch_create(pool, NULL, &batch);
 		it_require(status == cases[i].status && strstr(paged_client_error(client), cases[i].text) != NULL,
 			   "%s: %s", paged_status_name(status), paged_client_error(client));

@@ -105,7 +105,8 @@ prefill_expect_switch(const struct batch_fixture_params *params, const char *var
 	setenv(variable, "yes", 1);
 	it_require(paged_batch_create(fixture.pool, NULL, &batch) == PAGED_ERR_INVALID);
 	snprintf(wanted, sizeof(wanted), "%s is \"yes\": 0 and 1 are possible", variable);
-	it_require(strstr(paged_client_error(fixture.client), wanted) != NULL, "%s", paged_client_error(fixture.client));
+	it_require(strstr(paged_client_error(fixture.client), wanted) != NULL, "%s",
+		   paged_client_error(fixture.client));
 	setenv(variable, "0", 1);
 	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, NULL, &fixture.batch));
 	batch_fixture_close(&fixture);

@@ -18,11 +18,12 @@
 #define PREFIX 65u /* tokens of the reader's prompt: 16 whole pages */
 #define ROUND 32u  /* tokens of each of the seller's: 8 pages */
 
-#define POOL                                                                                              \
-	"allow-user = { 61001, 61002 }\n"                                                                 \
-	"pool test {\n" WORKER_POOL_SHAPE "\n" POOL_SIZES(WORKER_PAGE_SIZE, N_PAGES, WORKER_SLOTS, 128) "\n" \
-	"free-pages = 0 }\n"
-#define TENANTS(share)                                                     \
+#define POOL                                                               \
+	"allow-user = { 61001, 61002 }\n"                                  \
+	"pool test {\n" WORKER_POOL_SHAPE                                  \
+	"\n" POOL_SIZES(WORKER_PAGE_SIZE, N_PAGES, WORKER_SLOTS, 128) "\n" \
+								      "free-pages = 0 }\n"
+#define TENANTS(share)                                                      \
 	"tenant seller { allow-user = 61001 limit test = 60% " share " }\n" \
 	"tenant reader { allow-user = 61002 limit test = 30% }\n"
 
@@ -131,7 +132,8 @@ IT_TEST(limit_is_a_share_too)
 	uint32_t n_shared = run(TENANTS(""), quotas);
 
 	it_require(n_shared == PREFIX - 1, "%u of %u tokens are found", n_shared, PREFIX - 1);
-	it_require(quotas[0].shared && quotas[0].cache_share == quotas[0].limit && quotas[0].limit == N_PAGES * 60 / 100);
+	it_require(quotas[0].shared && quotas[0].cache_share == quotas[0].limit &&
+		   quotas[0].limit == N_PAGES * 60 / 100);
 }
 
 /* With all of the cache as its share, the tenant displaces what others published. */

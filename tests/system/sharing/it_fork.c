@@ -371,7 +371,8 @@ IT_TEST(daemon_is_killed_inside_a_start_or_fork)
 			it_require(ids[0] == 0 && ids[1] == 0);
 			worker_expect(&worker, paged_seq_start(worker.pool, 0, NULL, NULL, NULL), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_batch_validate(reader.batch), PAGED_ERR_GONE);
-			worker_expect(&reader, paged_prefix_wait(reader.pool, &missing, LENGTH, IT_LIMIT_MS), PAGED_ERR_GONE);
+			worker_expect(&reader, paged_prefix_wait(reader.pool, &missing, LENGTH, IT_LIMIT_MS),
+				      PAGED_ERR_GONE);
 			worker_expect(&reader, paged_prefix_match(reader.pool, &prefix, &n_matched), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_seq_erase(reader.client, 1, &published), PAGED_ERR_GONE);
 		}

@@ -286,7 +286,7 @@ teardown(void)
 
 #define ON_BOTH_BACK_ENDS(name)                     \
 	static void name##_on(const char *backend); \
-	IT_TEST(name)                    \
+	IT_TEST(name)                               \
 	{                                           \
 		name##_on("host");                  \
 		name##_on("cuda");                  \

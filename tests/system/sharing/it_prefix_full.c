@@ -259,8 +259,7 @@ eight_pages_are_free(void *argument)
 IT_TEST(pages_are_evicted_ahead)
 {
 	pool_fill("pool test { " WORKER_POOL_SETTINGS " free-pages = 8 }\n");
-	it_require(it_wait(eight_pages_are_free, NULL), "%u pages are free",
-		   worker_pool_entry(&worker, "test").n_free);
+	it_require(it_wait(eight_pages_are_free, NULL), "%u pages are free", worker_pool_entry(&worker, "test").n_free);
 	EXPECT_MATCHES(8, 16, 16, 16);
 	pool_end();
 }

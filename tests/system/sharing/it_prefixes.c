@@ -495,8 +495,8 @@ IT_TEST(pagedctl_lists_pins_and_evicts)
 	seq = publish_prefix(1, 2);
 	prefix_search(1, 2, &at, NULL);
 	output = it_pagedctl(&code, "prefixes", "p", NULL);
-	it_require(code == 0 && strstr(output, "pool p: 2 published pages, 0 cached, 0 pinned\nPAGE  ") == output,
-		   "%s", output);
+	it_require(code == 0 && strstr(output, "pool p: 2 published pages, 0 cached, 0 pinned\nPAGE  ") == output, "%s",
+		   output);
 	it_require(strstr(output, " 1004 1005") == NULL, "no token ids");
 	output = it_pagedctl(&code, "prefixes", "p", "--tokens", NULL);
 	it_require(code == 0 && strstr(output, "  1004 1005 1006 1007\n") != NULL, "%s", output);
