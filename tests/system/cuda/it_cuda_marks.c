@@ -59,11 +59,11 @@ reader(int from, int to, void *argument)
 }
 
 static void
-write_and_read(enum export_setting export)
+write_and_read(enum export_setting setting)
 {
 	struct it_daemon daemon;
 
-	cuda_daemon_start(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, setting, "", "");
 	marks_writer_and_reader_run(reader, NULL);
 	it_daemon_stop(&daemon);
 }
