@@ -205,6 +205,7 @@ PYTHON_TESTS += %D%/tests/test_sharing.py
 PYTHON_TESTS += %D%/tests/test_stub.py
 PYTHON_TESTS += %D%/tests/test_tenants.py
 PYTHON_TESTS += %D%/tests/test_typing.py
+PYTHON_TESTS += %D%/tests/test_watch.py
 
 # tensor
 PYTHON_TESTS += %D%/tests/test_attention.py
