@@ -16,6 +16,12 @@ noinst_PROGRAMS += %D%/own_block_manager
 %C%_own_block_manager_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_own_block_manager_LDADD = client/libpagedclient.la
 
+# An engine in small; docs/ENGINES.md explains its parts.
+noinst_PROGRAMS += %D%/engine
+%C%_engine_SOURCES = %D%/engine.c
+%C%_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_engine_LDADD = client/libpagedclient.la -lm
+
 # A prompt that several processes share.
 noinst_PROGRAMS += %D%/share_prefix
 %C%_share_prefix_SOURCES = %D%/share_prefix.c

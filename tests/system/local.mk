@@ -6,6 +6,7 @@ IT_TESTS += \
 	%D%/it_client \
 	%D%/it_daemon \
 	%D%/it_descriptors \
+	%D%/it_engine \
 	%D%/it_failures \
 	%D%/it_fair \
 	%D%/it_first \
