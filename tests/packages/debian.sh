@@ -48,13 +48,6 @@ clean()
 	[ ! -s lintian.log ]
 }
 try_with lintian "lintian finds nothing" clean
-version()
-{
-	[ "$(sed -n 's/^AC_INIT(\[paged\], \[\(.*\)\])/\1/p' "$PAGED_SRCDIR/configure.ac")" = \
-		"$(dpkg-parsechangelog -l "$PAGED_SRCDIR/debian/changelog" -S Version)" ]
-}
-try "debian/changelog has configure's version" version
-
 # shellcheck disable=SC2086 # lists of words
 try "the packages can be installed" dpkg -i $debs
 in_place()
