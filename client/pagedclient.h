@@ -72,14 +72,16 @@
  * channels and threads belong to the parent.  The pages are not mapped in the
  * child.  (On a kernel without MADV_WIPEONFORK, each call costs a getpid(2).)
  *
- * Structs.  A parameter or report struct begins with struct_size, which the
- * caller sets to sizeof(the struct).  In parameters, a field past struct_size
+ * Structs.  One rule: initialise each struct with its macro, PAGED_PREFIX_INIT for struct paged_prefix and so on, then
+ * set the fields.  (A program in another language zeroes the struct and sets struct_size, if there is one.)
+ * A parameter or report struct begins with struct_size, which the macro
+ * sets to sizeof(the struct).  In parameters, a field past struct_size
  * is 0, and a NULL struct is all 0; the comment of a field says what 0 means.
  * A field that is set but that this library is too old to know is refused with
  * PAGED_ERR_UNSUPPORTED.  Reports are filled up to the caller's struct_size, and
  * bytes past those that the library knows are zeroed.  Structs that lie in
- * arrays or in other structs have a fixed size instead, with reserved words:
- * zero them, otherwise the call returns PAGED_ERR_INVALID.  Enums in structs are
+ * arrays or in other structs have a fixed size instead, with reserved words,
+ * which must be zero, otherwise the call returns PAGED_ERR_INVALID.  Enums in structs are
  * uint32_t, so that each struct has the same layout for every compiler and
  * language.
  *
@@ -112,6 +114,73 @@ struct paged_client;
 struct paged_pool;
 struct paged_batch;   /* paged_batch.h */
 struct paged_mod_set; /* paged_mods.h */
+
+/* clang-format off */
+/* ------------------------------------------------------------ initialisers */
+
+/*
+ * struct paged_client_params params = PAGED_CLIENT_PARAMS_INIT;
+ *
+ * Every struct that a program fills or passes has such a macro: struct_size is set if it has one, all else is 0.
+ */
+#ifdef __cplusplus
+extern "C++" {
+template <typename T>
+static inline T
+paged_sized_()
+{
+	T value = T();
+
+	value.struct_size = sizeof(value);
+	return value;
+}
+}
+#define PAGED_SIZED_(name) paged_sized_<struct name>()
+#define PAGED_ZEROED_(name) name()
+#else
+#define PAGED_SIZED_(name) { .struct_size = sizeof(struct name) }
+#define PAGED_ZEROED_(name) { 0 }
+#endif
+#define PAGED_APPEND_PARAMS_INIT PAGED_SIZED_(paged_append_params)
+#define PAGED_ATTENTION_PARAMS_INIT PAGED_SIZED_(paged_attention_params)
+#define PAGED_BATCH_PARAMS_INIT PAGED_SIZED_(paged_batch_params)
+#define PAGED_BLOCK_ARRAYS_INIT PAGED_SIZED_(paged_block_arrays)
+#define PAGED_BLOCK_KEY_INIT PAGED_SIZED_(paged_block_key)
+#define PAGED_BLOCK_LISTS_INIT PAGED_SIZED_(paged_block_lists)
+#define PAGED_BLOCK_MASK_INFO_INIT PAGED_SIZED_(paged_block_mask_info)
+#define PAGED_BLOCK_MASK_PARAMS_INIT PAGED_SIZED_(paged_block_mask_params)
+#define PAGED_BLOCK_MASK_PART_INIT PAGED_SIZED_(paged_block_mask_part)
+#define PAGED_BLOCK_MASK_ROW_INIT PAGED_SIZED_(paged_block_mask_row)
+#define PAGED_CHECK_RESULT_INIT PAGED_SIZED_(paged_check_result)
+#define PAGED_CLIENT_PARAMS_INIT PAGED_SIZED_(paged_client_params)
+#define PAGED_DAEMON_INFO_INIT PAGED_SIZED_(paged_daemon_info)
+#define PAGED_GATHER_PARAMS_INIT PAGED_SIZED_(paged_gather_params)
+#define PAGED_GIVE_PARAMS_INIT PAGED_SIZED_(paged_give_params)
+#define PAGED_MERGE_PARAMS_INIT PAGED_SIZED_(paged_merge_params)
+#define PAGED_METRICS_INIT PAGED_SIZED_(paged_metrics)
+#define PAGED_MOD_SET_PARAMS_INIT PAGED_SIZED_(paged_mod_set_params)
+#define PAGED_PLAN_DEVICE_PARAMS_INIT PAGED_SIZED_(paged_plan_device_params)
+#define PAGED_POOL_COUNTS_INIT PAGED_SIZED_(paged_pool_counts)
+#define PAGED_POOL_INFO_INIT PAGED_SIZED_(paged_pool_info)
+#define PAGED_POOL_PARAMS_INIT PAGED_SIZED_(paged_pool_params)
+#define PAGED_POOL_TOTALS_INIT PAGED_SIZED_(paged_pool_totals)
+#define PAGED_PREFIX_INIT PAGED_SIZED_(paged_prefix)
+#define PAGED_ROTARY_INIT PAGED_SIZED_(paged_rotary)
+#define PAGED_SEQ_INFO_INIT PAGED_SIZED_(paged_seq_info)
+#define PAGED_SHORTAGE_INIT PAGED_SIZED_(paged_shortage)
+#define PAGED_WATCH_INFO_INIT PAGED_SIZED_(paged_watch_info)
+#define PAGED_ARRAY_INIT PAGED_ZEROED_(paged_array)
+#define PAGED_BATCH_ROW_INIT PAGED_ZEROED_(paged_batch_row)
+#define PAGED_EXTRA_INIT PAGED_ZEROED_(paged_extra)
+#define PAGED_MOD_POINT_INIT PAGED_ZEROED_(paged_mod_point)
+#define PAGED_NAMED_MOD_INIT PAGED_ZEROED_(paged_named_mod)
+#define PAGED_PUBLISH_INIT PAGED_ZEROED_(paged_publish)
+#define PAGED_SEQ_ITEM_INIT PAGED_ZEROED_(paged_seq_item)
+#define PAGED_SEQ_PARAMS_INIT PAGED_ZEROED_(paged_seq_params)
+#define PAGED_START_INIT PAGED_ZEROED_(paged_start)
+#define PAGED_TENSOR_INIT PAGED_ZEROED_(paged_tensor)
+
+/* clang-format on */
 
 /* ----------------------------------------------------------------- version */
 

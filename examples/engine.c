@@ -26,7 +26,7 @@ struct request {
 static struct paged_client *client;
 static struct paged_pool *pool;
 static struct paged_batch *batch;
-static struct paged_pool_info info = { .struct_size = sizeof(info) };
+static struct paged_pool_info info = PAGED_POOL_INFO_INIT;
 static struct request requests[MAX_REQUESTS];
 static struct request *waiting[MAX_REQUESTS], *running[MAX_REQUESTS]; /* running: in the order of admission */
 static uint32_t n_waiting, n_running, n_preempted, n_shared;
@@ -59,7 +59,7 @@ n_next(const struct request *row)
 static void
 give_up_or_wait(void)
 {
-	struct paged_shortage shortage = { .struct_size = sizeof(shortage) };
+	struct paged_shortage shortage = PAGED_SHORTAGE_INIT;
 	enum paged_status status = paged_client_shortage(client, &shortage);
 
 	if (status != PAGED_OK || shortage.n_others + shortage.n_quarantined == 0)
@@ -73,7 +73,7 @@ give_up_or_wait(void)
 static void
 admit(void)
 {
-	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
+	struct paged_pool_counts counts = PAGED_POOL_COUNTS_INIT;
 	struct paged_prefix prefixes[MAX_REQUESTS];
 	struct paged_start starts[MAX_REQUESTS];
 	uint32_t shared[MAX_REQUESTS], available, n = 0;

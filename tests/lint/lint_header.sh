@@ -48,5 +48,42 @@ if [ -n "$padding" ]; then
 	status=1
 fi
 echo "ok $n - no struct ends in padding"
+
+# Each struct with struct_size has its initialiser, which sets the size and zeroes the rest; in C and in C++.
+{
+	printf '#include <pagedclient.h>\n#include <string.h>\nint main(void)\n{\n\tint bad = 0;\n'
+	awk '/^struct paged_[a-z_]* \{/ { name = $2; next }
+	     name != "" { if (/^\tsize_t struct_size;/) print name; name = "" }' include/*.h |
+	while read -r name; do
+		macro=$(echo "${name}_INIT" | tr a-z A-Z)
+		printf '\t{\n\t\tstruct %s a = %s, b;\n' "$name" "$macro"
+		printf '\t\tmemset(&b, 0, sizeof(b));\n\t\tb.struct_size = sizeof(b);\n'
+		printf '\t\tbad += memcmp(&a, &b, sizeof(a)) != 0;\n\t}\n'
+	done
+	# Structs of a fixed size.
+	for name in $(sed -n 's/^#define \(PAGED_[A-Z_]*\)_INIT PAGED_ZEROED_.*/\1/p' include/pagedclient.h | tr A-Z a-z); do
+		macro=$(echo "${name}_INIT" | tr a-z A-Z)
+		printf '\t{\n\t\tstruct %s a = %s, b;\n\t\tmemset(&b, 0, sizeof(b));\n' "$name" "$macro"
+		printf '\t\tbad += memcmp(&a, &b, sizeof(a)) != 0;\n\t}\n'
+	done
+	printf '\treturn bad;\n}\n'
+} > initialisers.c
+cp initialisers.c initialisers.cc
+for compiler in "gcc -std=c99" "gcc -std=c11" "g++ -std=c++98 -Wno-long-long" "g++ -std=c++17" "g++ -std=c++20"; do
+	case $compiler in
+	gcc*) source=initialisers.c ;;
+	*) source=initialisers.cc ;;
+	esac
+	n=$((n + 1))
+	# shellcheck disable=SC2086 # options are words
+	if report=$($compiler -Wall -Wextra -Wpedantic -Wshadow -Werror -Iinclude $source -o initialisers 2>&1) &&
+		[ "$(grep -c struct $source)" -gt 35 ] && ./initialisers; then
+		echo "ok $n - initialisers, $compiler"
+	else
+		printf '%s\n' "$report" | sed 's/^/# /'
+		echo "not ok $n - initialisers, $compiler"
+		status=1
+	fi
+done
 echo "1..$n"
 exit $status
