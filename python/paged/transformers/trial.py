@@ -156,12 +156,10 @@ def _compare(model: Any, geometry: Geometry, dense: bool, expected: torch.Tensor
             cache = PagedCache(pool, dense=dense)
             cache.state.windows = windows
             use = None if dense else Switched(model)
-            make_all = MAKE_ALL.set(True)
             try:
                 with Switched.suspended(model) if dense else nullcontext():
                     logits = _compute(model, cache, _PASSES)
             finally:
-                MAKE_ALL.reset(make_all)
                 del use
                 cache.close()
     except Exception as error:
@@ -196,8 +194,13 @@ def _compute(model: Any, cache: Cache, passes: tuple[int, ...]) -> torch.Tensor:
             attention_mask=None if tokens.device.type == "meta" else ones[:, :end],
             position_ids=torch.arange(begin, end, device=tokens.device)[None], is_first_iteration=begin == 0,
             **{CACHE: cache})
-        # Not model(): a program that counts or changes the passes of a model has put its function there.
-        logits.append(type(model).forward(model, **inputs, return_dict=True).logits[0].float())
+        # The first pass has the masks of generate(), whose attention may get none; later ones all, for their windows.
+        make_all = MAKE_ALL.set(begin > 0)
+        try:
+            # Not model(): a program that counts or changes the passes of a model has put its function there.
+            logits.append(type(model).forward(model, **inputs, return_dict=True).logits[0].float())
+        finally:
+            MAKE_ALL.reset(make_all)
         begin = end
     return torch.cat(logits)
 

@@ -64,6 +64,16 @@ def test_a_class_that_gives_other_results_uses_its_own_cache(model, pool, monkey
     assert pool.counts().n_cached == 0
 
 
+def test_a_class_that_is_causal_by_its_mask_alone(model, pool):
+    """generate() without padding has no mask; as BigBirdPegasus."""
+    for layer in model.model.layers:
+        layer.self_attn.is_causal = False
+    expected = generate(model, TOKENS)
+    assert trial(model).dense and trial(model).refusal is None
+    with enabled(pool):
+        assert torch.equal(generate(model, TOKENS), expected)
+
+
 def test_layers_of_several_shapes(pool, monkeypatch):
     """The configuration does not say so; as MiMo-V2-Flash."""
     model = make_model("llama")
