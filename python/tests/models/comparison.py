@@ -35,8 +35,7 @@ def prompt() -> torch.Tensor:
 
 
 def sentence(error: BaseException) -> str:
-    text = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {text}"[:160]
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:240]
 
 
 def compare(name: str, model: Any, **inputs: torch.Tensor) -> Result:

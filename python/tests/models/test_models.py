@@ -21,6 +21,8 @@ EXPECTED = [
     ("DogeForCausalLM", SHARED, "copies of K and V"),
     ("JetMoeForCausalLM", SHARED, "copies of K and V"),
     ("GPTNeoForCausalLM", SHARED, "copies of K and V"),
+    # Its attention says that it is not causal; its mask is.
+    ("BigBirdPegasusForCausalLM", SHARED, "copies of K and V"),
     # Layers with different numbers of heads; columns that are no tokens of the prompt.
     ("MiMoV2FlashForCausalLM", OWN, "its layers keep K and V of several shapes: "),
     ("CpmAntForCausalLM", OWN, "its cache has 44 columns for 12 tokens"),

@@ -128,7 +128,7 @@ def _work() -> int:
     os.dup2(2, 1)
     import torch
     from comparison import NOT_RUN, compare, sentence
-    from small_models import all_classes, make_small
+    from small_models import WHY_NOT_RUN, all_classes, make_small
     torch.set_num_threads(1)
     types = all_classes()
     print("ready", file=results, flush=True)
@@ -137,9 +137,11 @@ def _work() -> int:
         try:
             model = make_small(name, types[name])
         except Exception as error:
-            print(json.dumps((NOT_RUN, f"cannot be built small: {sentence(error)}")), file=results, flush=True)
-            continue
-        _, result, reason = compare(name, model)
+            result, reason = NOT_RUN, f"cannot be built small: {sentence(error)}"
+        else:
+            _, result, reason = compare(name, model)
+        if result == NOT_RUN:
+            reason = WHY_NOT_RUN.get(name, reason)
         print(json.dumps((result, reason)), file=results, flush=True)
     return 0
 
