@@ -19,20 +19,21 @@ struct seq_fork {
 
 /** A sequence to start on published pages, or to go on with. */
 struct seq_start_spec {
-	uint32_t n_pages; /* of its prefix */
-	uint32_t n_tokens, n_asked;
-	uint64_t serial;
-	paged_seq_id seq;
-	const char *tag;
+	uint32_t n_pages;  /* of its prefix; 0: the sequence starts empty */
+	uint32_t n_tokens; /* capacity to reserve, absolute; 0: that of the prefix */
+	uint32_t n_asked;  /* tokens that the caller looked for, for statistics */
+	uint64_t serial;   /* of the prefix's last page; 0 with n_pages 0 */
+	paged_seq_id seq;  /* 0: a new sequence; else one whose pages are all published: it goes on from its end */
+	const char *tag;   /* of a new sequence; at most PAGED_MAX_TAG bytes */
 };
 
-/** The sequences of a start; core.h says what each value means. */
+/** The sequences of a start. */
 struct seq_start_list {
 	uint32_t pool;
 	uint32_t n;
 	const struct seq_start_spec *specs;
 	uint32_t n_pages;
-	const uint32_t *pages; /* of all prefixes, one after the other */
+	const uint32_t *pages; /* of all prefixes, one after the other: chains of nodes, as prefix_find() found them */
 };
 
 /** A sequence of which pages are published. */

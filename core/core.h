@@ -415,34 +415,23 @@ enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_
 enum paged_status core_seq_trim(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
 				struct paged_error *error);
 
-/** A sequence to start on published pages. */
-struct core_start {
-	uint32_t pool;
-	uint32_t n_pages;      /* of the prefix; 0: the sequence starts empty */
-	const uint32_t *pages; /* [n_pages] a chain of nodes, as prefix_find() found it */
-	uint64_t serial;       /* of the last one; 0 with n_pages 0 */
-	uint32_t n_tokens;     /* capacity to reserve, absolute; 0: that of the prefix */
-	uint32_t n_asked;      /* tokens that the caller looked for, for statistics */
-	paged_seq_id seq;      /* 0: a new sequence; else one whose pages are all published: it goes on from its end */
-	const char *tag;       /* of a new sequence; at most PAGED_MAX_TAG bytes */
-};
-
 /**
- * core_seq_start - create n sequences on published pages, and reserve the rest of their capacity
+ * core_seq_start - create sequences on published pages of a pool, and reserve the rest of their capacity
  *
  * The shared pages can be read and not written.  Pages are taken as core_seq_reserve() takes them; cached pages are
  * evicted as far as free ones are lacking, never those that the request names.
  *
- * @param[out] ids  n ids, those of `seq` included; written on OK only
+ * @param[in]  list  the caller has checked that n_pages is the sum of the specs' n_pages
+ * @param[out] ids   list->n ids, those of `seq` included; written on OK only
  * @retval PAGED_ERR_STALE    a page is not published, the pages are no chain, or another serial; `seq` has ended, has
  * pages that are not published, or does not end where the chain begins
  * @retval PAGED_ERR_RANGE    a page's number exceeds the pool
- * @retval PAGED_ERR_INVALID  n is 0; `seq` is named twice
- * @retval PAGED_ERR_LIMIT    n above PAGED_MAX_REQUEST_SEQS, or more tokens than max_length
+ * @retval PAGED_ERR_INVALID  list->n is 0; `seq` is named twice
+ * @retval PAGED_ERR_LIMIT    list->n above PAGED_MAX_REQUEST_SEQS, or more tokens than max_length
  * @retval PAGED_ERR_FULL, PAGED_ERR_QUOTA, PAGED_ERR_NOENT, PAGED_ERR_PERM, PAGED_ERR_NOMEM  as core_seq_create() and
  * core_seq_reserve(); shared pages that the tenant is not charged yet count against its limit
  */
-enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n, const struct core_start *starts,
+enum paged_status core_seq_start(struct core *core, uint32_t session, const struct seq_start_list *list,
 				 paged_seq_id *ids, struct paged_error *error);
 
 /**
@@ -490,14 +479,6 @@ struct core_publish {
 enum paged_status core_seq_publish(struct core *core, uint32_t session, uint32_t n,
 				   const struct core_publish *publishes, uint32_t *n_published, uint32_t *ends,
 				   struct paged_error *error);
-
-/**
- * core_divide_start - make the items of core_seq_start() from the lists of a message
- *
- * @param[in]  list    list->n_pages is the sum of the specs' n_pages, as the caller has checked
- * @param[out] starts  [list->n] they point into the list
- */
-void core_divide_start(const struct seq_start_list *list, struct core_start *starts);
 
 /**
  * core_divide_publish - make the items of core_seq_publish() from the lists of a message

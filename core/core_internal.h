@@ -22,7 +22,7 @@
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
  *   share.c          requests: start, fork
  *   trim.c           request: trim
- *   divide.c         requests: from the lists of a message to items
+ *   divide.c         publish: from the lists of a message to items
  *   publish.c        request: publish
  *   published.c      how far each sequence is published
  *   pin.c            pins of prefixes

@@ -1,28 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the lists of a message to an item for each of its sequences. */
+/* From the lists of a publish to an item for each of its sequences. */
 #include "core/core_internal.h"
-
-void
-core_divide_start(const struct seq_start_list *list, struct core_start *starts)
-{
-	uint32_t first = 0;
-
-	for (uint32_t i = 0; i < list->n; i++) {
-		const struct seq_start_spec *spec = &list->specs[i];
-
-		starts[i] = (struct core_start){
-			.pool = list->pool,
-			.n_pages = spec->n_pages,
-			.pages = spec->n_pages > 0 ? &list->pages[first] : NULL,
-			.serial = spec->serial,
-			.n_tokens = spec->n_tokens,
-			.n_asked = spec->n_asked,
-			.seq = spec->seq,
-			.tag = spec->tag,
-		};
-		first += spec->n_pages;
-	}
-}
 
 /* Pages [first, first + n_pages) of the list; *extra_p is the number of extras that the sequences before took. */
 static struct prefix_keys

@@ -23,15 +23,15 @@ chain_fail(const struct core_pool *pool, uint32_t i, uint32_t page, const char *
  * Adds the chain's cached pages to the request's n_kept, and to n_newly_charged those that it charges to the tenant.
  */
 static enum paged_status
-chain_check(struct core_pool *pool, const struct core_session *session, const struct core_start *start,
-	    struct node_ref at, struct paged_error *error)
+chain_check(struct core_pool *pool, const struct core_session *session, const struct seq_start_spec *start,
+	    const uint32_t *pages, struct node_ref at, struct paged_error *error)
 {
 	for (uint32_t i = 0; i < start->n_pages; i++) {
-		uint32_t page = start->pages[i];
+		uint32_t page = pages[i];
 		struct node_ref parent;
 
-		if (i + CHAIN_AHEAD < start->n_pages && start->pages[i + CHAIN_AHEAD] < pool->high_page) {
-			uint32_t ahead = start->pages[i + CHAIN_AHEAD];
+		if (i + CHAIN_AHEAD < start->n_pages && pages[i + CHAIN_AHEAD] < pool->high_page) {
+			uint32_t ahead = pages[i + CHAIN_AHEAD];
 
 			/* What the checks read, and what start_apply() writes. */
 			__builtin_prefetch(region_node(&pool->view, ahead), 1);
@@ -60,48 +60,40 @@ chain_check(struct core_pool *pool, const struct core_session *session, const st
 }
 
 static enum paged_status
-start_check_continued(struct core *core, const struct core_session *session, const struct core_start *start,
-		      struct paged_error *error)
+start_check_continued(struct core *core, const struct core_session *session, const struct core_pool *pool,
+		      paged_seq_id seq, struct paged_error *error)
 {
-	enum paged_status status = request_check_seq(core, session, start->seq, true, error);
-	uint32_t slot = PAGED_SEQ_SLOT(start->seq), capacity;
-	const struct core_pool *pool;
+	enum paged_status status = request_check_seq(core, session, seq, true, error);
+	uint32_t slot = PAGED_SEQ_SLOT(seq), capacity;
 
 	if (status != PAGED_OK)
 		return status;
-	if (PAGED_SEQ_POOL(start->seq) != start->pool)
-		return request_fail(core, start->seq, error, PAGED_ERR_INVALID, "is not of pool %u", start->pool);
-	pool = core->pools[start->pool];
+	if (PAGED_SEQ_POOL(seq) != pool->index)
+		return request_fail(core, seq, error, PAGED_ERR_INVALID, "is not of pool %u", pool->index);
 	capacity = page_table_n_pages(pool, slot) * pool->view.page_size;
 	/* Also if its last page was published when the caller searched, and the node was removed since. */
 	if (page_table_published(pool, slot) != capacity)
-		return request_fail(core, start->seq, error, PAGED_ERR_STALE,
+		return request_fail(core, seq, error, PAGED_ERR_STALE,
 				    "has %u tokens, of which %u are published: it cannot go on from its end", capacity,
 				    page_table_published(pool, slot));
 	return PAGED_OK;
 }
 
 static enum paged_status
-start_check(struct core *core, struct core_session *session, const struct core_start *start, struct paged_error *error)
+start_check(struct core *core, const struct core_session *session, struct core_pool *pool,
+	    const struct seq_start_spec *start, const uint32_t *pages, struct paged_error *error)
 {
-	enum paged_status status = request_check_pool(core, start->pool, error);
-	uint32_t n_before = 0, n_pages;
+	enum paged_status status = start->seq == 0 ? request_check_draining(session, error)
+						   : start_check_continued(core, session, pool, start->seq, error);
+	uint32_t n_before = 0, n_pages, slot = PAGED_SEQ_SLOT(start->seq);
 	struct node_ref at = { 0 };
-	struct core_pool *pool;
 
-	if (status == PAGED_OK)
-		status = core_session_make_pool(core, session, start->pool, error);
-	if (status == PAGED_OK && start->seq == 0)
-		status = request_check_draining(session, error);
-	if (status == PAGED_OK && start->seq != 0)
-		status = start_check_continued(core, session, start, error);
 	if (status != PAGED_OK)
 		return status;
-	pool = core->pools[start->pool];
 	if (start->seq != 0) {
-		n_before = page_table_n_pages(pool, PAGED_SEQ_SLOT(start->seq));
-		if (pool->slots[PAGED_SEQ_SLOT(start->seq)].tip != NONE)
-			at = node_ref(pool, pool->slots[PAGED_SEQ_SLOT(start->seq)].tip);
+		n_before = page_table_n_pages(pool, slot);
+		if (pool->slots[slot].tip != NONE)
+			at = node_ref(pool, pool->slots[slot].tip);
 	}
 	if (start->n_tokens > pool->view.max_length || start->n_pages > pool->view.table_entries - n_before)
 		return paged_fail(error, PAGED_ERR_LIMIT,
@@ -114,69 +106,68 @@ start_check(struct core *core, struct core_session *session, const struct core_s
 	if (start->seq == 0)
 		table_memory_count_new(pool, MAX(n_pages, n_before));
 	else
-		table_memory_count(pool, PAGED_SEQ_SLOT(start->seq), MAX(n_pages, n_before), 0);
-	return chain_check(pool, session, start, at, error);
+		table_memory_count(pool, slot, MAX(n_pages, n_before), 0);
+	return chain_check(pool, session, start, pages, at, error);
 }
 
 /* Counts the pages that the request shares again: each once, also if several items share it. */
 static void
-start_recount_shared(const struct core *core, const struct core_session *session, uint32_t n,
-		     const struct core_start *starts)
+start_recount_shared(struct core_pool *pool, const struct core_session *session, const struct seq_start_list *list)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		core->pools[starts[i].pool]->n_kept = 0;
-		core->pools[starts[i].pool]->n_newly_charged = 0;
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		struct core_pool *pool = core->pools[starts[i].pool];
+	pool->n_kept = 0;
+	pool->n_newly_charged = 0;
+	for (uint32_t i = 0; i < list->n_pages; i++) {
+		struct pool_page *page = &pool->pages[list->pages[i]];
 
-		for (uint32_t j = 0; j < starts[i].n_pages; j++) {
-			struct pool_page *page = &pool->pages[starts[i].pages[j]];
-
-			if (page->marked)
-				continue;
-			page->marked = 1;
-			pool->n_kept += page_count(pool, starts[i].pages[j]) == 0;
-			tenant_count_shared(pool, session->tenant, starts[i].pages[j]);
-		}
+		if (page->marked)
+			continue;
+		page->marked = 1;
+		pool->n_kept += page_count(pool, list->pages[i]) == 0;
+		tenant_count_shared(pool, session->tenant, list->pages[i]);
 	}
-	for (uint32_t i = 0; i < n; i++)
-		for (uint32_t j = 0; j < starts[i].n_pages; j++)
-			core->pools[starts[i].pool]->pages[starts[i].pages[j]].marked = 0;
+	for (uint32_t i = 0; i < list->n_pages; i++)
+		pool->pages[list->pages[i]].marked = 0;
 }
 
 static enum paged_status
-start_check_free(const struct core *core, const struct core_session *session, uint32_t n,
-		 const struct core_start *starts, struct paged_error *error)
+start_check_all(struct core *core, struct core_session *session, const struct seq_start_list *list,
+		struct paged_error *error)
 {
-	enum paged_status status = PAGED_OK;
+	enum paged_status status = request_check_pool(core, list->pool, error);
+	const uint32_t *pages = list->pages;
+	struct core_pool *pool;
 
-	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = request_check_free(core->pools[starts[i].pool], session, error);
-	/* Shared pages may have been counted for each of several items: only if that seems too much, count exactly. */
-	if (status == PAGED_OK || n == 1)
+	if (status == PAGED_OK)
+		status = core_session_make_pool(core, session, list->pool, error);
+	if (status != PAGED_OK)
 		return status;
-	start_recount_shared(core, session, n, starts);
-	status = PAGED_OK;
-	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = request_check_free(core->pools[starts[i].pool], session, error);
-	return status;
+	pool = core->pools[list->pool];
+	for (uint32_t i = 0; i < list->n && status == PAGED_OK; pages += list->specs[i++].n_pages)
+		status = start_check(core, session, pool, &list->specs[i], pages, error);
+	if (status != PAGED_OK)
+		return status;
+	status = request_check_free(pool, session, error);
+	/* Shared pages may have been counted for each of several items: only if that seems too much, count exactly. */
+	if (status == PAGED_OK || list->n == 1)
+		return status;
+	start_recount_shared(pool, session, list);
+	return request_check_free(pool, session, error);
 }
 
 /* Gives the sequence the shared pages. */
 static paged_seq_id
-start_apply(struct core *core, struct core_session *session, const struct core_start *start)
+start_apply(struct core_pool *pool, struct core_session *session, const struct seq_start_spec *start,
+	    const uint32_t *pages)
 {
-	struct core_pool *pool = core->pools[start->pool];
 	paged_seq_id id = start->seq != 0 ? start->seq : page_table_open(pool, session, start->tag);
 	uint32_t slot = PAGED_SEQ_SLOT(id);
 
 	if (start->n_pages > 0) {
-		page_table_share(pool, session, slot, start->n_pages, start->pages);
+		page_table_share(pool, session, slot, start->n_pages, pages);
 		/* The request may have evicted a twin that the sequence stood on, and with it the nodes of these pages.
 		 */
-		if (page_is_published(pool, start->pages[start->n_pages - 1]))
-			published_set(pool, slot, start->pages[start->n_pages - 1]);
+		if (page_is_published(pool, pages[start->n_pages - 1]))
+			published_set(pool, slot, pages[start->n_pages - 1]);
 	}
 	if (start->n_asked > 0) {
 		counter_add(&pool->header->n_starts, start->seq == 0);
@@ -187,39 +178,36 @@ start_apply(struct core *core, struct core_session *session, const struct core_s
 }
 
 enum paged_status
-core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct core_start *starts, paged_seq_id *ids,
+core_seq_start(struct core *core, uint32_t session_id, const struct seq_start_list *list, paged_seq_id *ids,
 	       struct paged_error *error)
 {
 	struct core_operation *operation = NULL;
+	const uint32_t *pages = list->pages;
 	struct core_session *session;
-	enum paged_status status = request_begin(core, session_id, n, &session, error);
+	enum paged_status status = request_begin(core, session_id, list->n, &session, error);
+	struct core_pool *pool;
 
-	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = start_check(core, session, &starts[i], error);
 	if (status == PAGED_OK)
-		status = start_check_free(core, session, n, starts, error);
+		status = start_check_all(core, session, list, error);
 	if (status == PAGED_OK)
-		status = growth_create_if_long(core, session, n, &operation, error);
+		status = growth_create_if_long(core, session, list->n, &operation, error);
 	if (status != PAGED_OK)
 		return status;
 
+	pool = core->pools[list->pool];
+	core_pool_change_begin(pool);
 	/* Shared pages are referenced before others are evicted. */
-	for (uint32_t i = 0; i < n; i++) {
-		core_pool_change_begin(core->pools[starts[i].pool]);
-		for (uint32_t j = 0; j < starts[i].n_pages; j++) {
-			pages_ref(core->pools[starts[i].pool], session->tenant, starts[i].pages[j], 1);
-			node_used(core, core->pools[starts[i].pool], starts[i].pages[j], session);
-		}
+	for (uint32_t i = 0; i < list->n_pages; i++) {
+		pages_ref(pool, session->tenant, list->pages[i], 1);
+		node_used(core, pool, list->pages[i], session);
 	}
-	for (uint32_t i = 0; i < n && operation == NULL; i++)
-		lru_make_room(core->pools[starts[i].pool], core->pools[starts[i].pool]->n_requested);
-	for (uint32_t i = 0; i < n; i++) {
-		ids[i] = start_apply(core, session, &starts[i]);
-		growth_add(core, session, operation, i, ids[i],
-			   request_pages(core->pools[starts[i].pool], starts[i].n_tokens));
+	if (operation == NULL)
+		lru_make_room(pool, pool->n_requested);
+	for (uint32_t i = 0; i < list->n; pages += list->specs[i++].n_pages) {
+		ids[i] = start_apply(pool, session, &list->specs[i], pages);
+		growth_add(core, session, operation, i, ids[i], request_pages(pool, list->specs[i].n_tokens));
 	}
-	for (uint32_t i = 0; i < n; i++)
-		core_pool_change_end(core->pools[starts[i].pool]);
+	core_pool_change_end(pool);
 	growth_begin(core, operation);
 	return PAGED_OK;
 }

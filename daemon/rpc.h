@@ -69,10 +69,6 @@ struct rpc {
 		struct paged_pin_entry pins[WIRE_LIST_MAX];
 		struct paged_seq_item items[PAGED_MAX_REQUEST_SEQS];
 		struct {
-			struct core_start starts[WIRE_MAX_STARTS];
-			uint64_t ids[WIRE_MAX_STARTS];
-		} start;
-		struct {
 			struct core_publish publishes[WIRE_MAX_PUBLISHES];
 			uint32_t n_published[WIRE_MAX_PUBLISHES];
 			uint32_t ends[WIRE_MAX_PUBLISHES];

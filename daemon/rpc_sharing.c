@@ -10,9 +10,8 @@
 /* Pages that one request scans at most: all of millions of pages may be private. */
 #define SCAN_PAGES 16384u
 
-/* Fills scratch.start.starts; each takes its part of the pages. */
 static enum paged_status
-start_divide(struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
+start_check_pages(const struct wire_request *request, struct paged_error *error)
 {
 	uint64_t n_pages = 0;
 
@@ -22,7 +21,6 @@ start_divide(struct rpc *rpc, const struct wire_request *request, struct paged_e
 		return paged_fail(error, PAGED_ERR_PROTOCOL,
 				  "SeqStart.page has %u entries, and its sequences have %" PRIu64 " pages",
 				  request->start.n_pages, n_pages);
-	core_divide_start(&request->start, rpc->scratch.start.starts);
 	return PAGED_OK;
 }
 
@@ -33,15 +31,14 @@ rpc_start(struct rpc *rpc, struct member *member, const struct wire_request *req
 	enum paged_status status = member_check_pool(member, request->start.pool, error);
 
 	if (status == PAGED_OK)
-		status = start_divide(rpc, request, error);
+		status = start_check_pages(request, error);
 	if (status == PAGED_OK)
-		status = core_seq_start(rpc->core, member->session->id, request->start.n, rpc->scratch.start.starts,
-					rpc->scratch.start.ids, error);
+		status = core_seq_start(rpc->core, member->session->id, &request->start, rpc->scratch.ids, error);
 	if (status != PAGED_OK)
 		return status;
 	reply->kind = WIRE_REPLY_IDS;
 	reply->ids.n = request->start.n;
-	reply->ids.seq = rpc->scratch.start.ids;
+	reply->ids.seq = rpc->scratch.ids;
 	return PAGED_OK;
 }
 

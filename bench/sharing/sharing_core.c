@@ -42,16 +42,17 @@ double
 sharing_start_us(const void *context)
 {
 	struct cached_pool *pool = (struct cached_pool *)context;
-	struct core_start start = { .n_pages = CACHED_CHAIN_PAGES, .pages = found, .n_asked = 1, .tag = "" };
+	struct seq_start_spec spec = { .n_pages = CACHED_CHAIN_PAGES, .n_asked = 1, .tag = "" };
+	struct seq_start_list list = { .n = 1, .specs = &spec, .n_pages = CACHED_CHAIN_PAGES, .pages = found };
 	struct paged_error error;
 	paged_seq_id seq;
 	uint64_t since;
 	double us;
 
 	cached_pool_tokens(cached_pool_chain(pool), CACHED_CHAIN_TOKENS, tokens);
-	start.serial = chain_find(pool, CACHED_CHAIN_PAGES);
+	spec.serial = chain_find(pool, CACHED_CHAIN_PAGES);
 	since = bench_now_ns();
-	bench_must(core_seq_start(pool->core, pool->session, 1, &start, &seq, &error), &error);
+	bench_must(core_seq_start(pool->core, pool->session, &list, &seq, &error), &error);
 	us = bench_since_us(since);
 	cached_pool_erase(pool, 1, &seq);
 	return us;

@@ -13,15 +13,8 @@ enum paged_status
 embedded_start(struct owner *owner, const struct seq_start_list *start, paged_seq_id *ids, struct paged_error *error)
 {
 	struct core *core = embedded_core_request(owner);
-	struct core_start *starts = calloc(start->n, sizeof(*starts));
-	enum paged_status status;
 
-	if (starts == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to start %u sequences", start->n);
-	core_divide_start(start, starts);
-	status = embedded_core_done(core, core_seq_start(core, owner->session, start->n, starts, ids, error));
-	free(starts);
-	return status;
+	return embedded_core_done(core, core_seq_start(core, owner->session, start, ids, error));
 }
 
 enum paged_status

@@ -4,6 +4,7 @@
 #include <sys/param.h>
 
 #include "tests/core/core_model.h"
+#include "tests/core/sharing_fixture.h"
 
 #define MAX_STARTS 3
 
@@ -80,9 +81,9 @@ random_published_seq(uint32_t p, const struct model_session *session)
 }
 
 static struct start_item
-random_start_item(const struct model_session *session)
+random_start_item(const struct model_session *session, uint32_t pool_index)
 {
-	struct start_item item = { .pool = random_below(MODEL_POOLS) };
+	struct start_item item = { .pool = pool_index };
 	const struct model_pool *pool = &model.pools[item.pool];
 	struct model_place from = { .page = REGION_NO_PAGE };
 
@@ -220,17 +221,16 @@ void
 random_start(void)
 {
 	struct model_session *session = random_requester();
-	uint32_t n = random_below(MAX_STARTS + 1), needs[MODEL_POOLS] = { 0 }, errors;
-	struct core_start requests[MAX_STARTS];
+	uint32_t n = random_below(MAX_STARTS + 1), pool = random_below(MODEL_POOLS), needs[MODEL_POOLS] = { 0 }, errors;
+	struct sharing_start_item requests[MAX_STARTS];
 	struct start_item items[MAX_STARTS];
 	struct model_seq *seqs[MAX_STARTS];
 	paged_seq_id ids[MAX_STARTS];
 	uint32_t n_pages[MAX_STARTS];
 
 	for (uint32_t i = 0; i < n; i++) {
-		items[i] = random_start_item(session);
-		requests[i] = (struct core_start){
-			.pool = items[i].pool,
+		items[i] = random_start_item(session, pool);
+		requests[i] = (struct sharing_start_item){
 			.n_pages = items[i].n,
 			.pages = items[i].pages,
 			.serial = items[i].serial,
@@ -241,7 +241,8 @@ random_start(void)
 		};
 	}
 	errors = start_errors(session, n, items, needs);
-	model_check_status(core_seq_start(model.fixture.core, session->id, n, requests, ids, &model.error), errors);
+	model_check_status(sharing_starts(model.fixture.core, session->id, pool, n, requests, ids, &model.error),
+			   errors);
 	for (uint32_t i = 0; errors == 0 && i < n; i++) {
 		model_check(items[i].seq == NULL || ids[i] == items[i].seq->id);
 		seqs[i] = items[i].seq != NULL ? items[i].seq : model_seq_open(ids[i], items[i].pool, session->id);

@@ -165,11 +165,34 @@ sharing_write(uint32_t by_session, uint32_t pool, const char *text, const char *
 }
 
 enum paged_status
+sharing_starts(struct core *core, uint32_t by_session, uint32_t pool, uint32_t n,
+	       const struct sharing_start_item *items, paged_seq_id *ids, struct paged_error *error)
+{
+	struct seq_start_spec specs[SHARING_MAX_STARTS];
+	uint32_t pages[SHARING_MAX_PAGES];
+	struct seq_start_list list = { .pool = pool, .n = n, .specs = specs, .pages = pages };
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct sharing_start_item *item = &items[i];
+
+		cr_assert(i < SHARING_MAX_STARTS && list.n_pages + item->n_pages <= SHARING_MAX_PAGES);
+		specs[i] = (struct seq_start_spec){ .n_pages = item->n_pages,
+						    .n_tokens = item->n_tokens,
+						    .n_asked = item->n_asked,
+						    .serial = item->serial,
+						    .seq = item->seq,
+						    .tag = item->tag };
+		for (uint32_t j = 0; j < item->n_pages; j++)
+			pages[list.n_pages++] = item->pages[j];
+	}
+	return core_seq_start(core, by_session, &list, ids, error);
+}
+
+enum paged_status
 sharing_try_start(uint32_t by_session, uint32_t pool, const struct sharing_found *found, uint32_t n_tokens,
 		  paged_seq_id *seq)
 {
-	struct core_start start = {
-		.pool = pool,
+	struct sharing_start_item start = {
 		.n_pages = found->n,
 		.pages = found->pages,
 		.serial = found->serial,
@@ -177,7 +200,7 @@ sharing_try_start(uint32_t by_session, uint32_t pool, const struct sharing_found
 		.tag = "",
 	};
 
-	return core_seq_start(core_fixture.core, by_session, 1, &start, seq, &core_error);
+	return sharing_starts(core_fixture.core, by_session, pool, 1, &start, seq, &core_error);
 }
 
 paged_seq_id

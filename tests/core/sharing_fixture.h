@@ -62,9 +62,24 @@ uint32_t sharing_publish_keys(paged_seq_id seq, uint32_t from, uint32_t n, const
 /** sharing_write - a sequence with the pages of a text, all of them published */
 paged_seq_id sharing_write(uint32_t by_session, uint32_t pool, const char *text, const char *salt);
 
+/** A sequence to start, as in struct seq_start_spec, and its pages. */
+struct sharing_start_item {
+	uint32_t n_pages;
+	const uint32_t *pages;
+	uint64_t serial;
+	uint32_t n_tokens, n_asked;
+	paged_seq_id seq;
+	const char *tag;
+};
+
+/** sharing_starts - core_seq_start() of n items, at most SHARING_MAX_STARTS with SHARING_MAX_PAGES in all */
+#define SHARING_MAX_STARTS 8u
+enum paged_status sharing_starts(struct core *core, uint32_t by_session, uint32_t pool, uint32_t n,
+				 const struct sharing_start_item *items, paged_seq_id *ids, struct paged_error *error);
+
 enum paged_status sharing_try_start(uint32_t by_session, uint32_t pool, const struct sharing_found *found,
 				    uint32_t n_tokens, paged_seq_id *seq);
-/** sharing_start - a sequence on what a search finds; n_tokens as in struct core_start */
+/** sharing_start - a sequence on what a search finds; n_tokens as in struct seq_start_spec */
 paged_seq_id sharing_start(uint32_t by_session, uint32_t pool, const char *text, const char *salt, uint32_t n_tokens);
 
 enum paged_status sharing_try_fork(uint32_t by_session, paged_seq_id parent, uint32_t n_tokens, paged_seq_id *child);

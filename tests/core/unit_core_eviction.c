@@ -58,17 +58,18 @@ Test(core_eviction, reserve_evicts_what_it_lacks)
 Test(core_eviction, start_does_not_evict_what_it_shares)
 {
 	struct sharing_found first = cache_prefix(0, "aaaabbbb"), second = cache_prefix(0, "ccccdddd");
-	struct core_start starts[2] = {
+	struct sharing_start_item starts[2] = {
 		{ .n_pages = 2, .pages = first.pages, .serial = first.serial, .n_tokens = 40, .tag = "" },
 		{ .n_pages = 2, .pages = second.pages, .serial = second.serial, .n_tokens = 12, .tag = "" },
 	};
 	paged_seq_id ids[2];
 
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error), PAGED_ERR_FULL);
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 2, starts, ids, &core_error),
+		       PAGED_ERR_FULL);
 	expect_cached(0, "0 1 2 3");
 	starts[0].n_tokens = 36;
 	starts[1].n_tokens = 11;
-	expect_ok(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error));
+	expect_ok(sharing_starts(core_fixture.core, fixture_session, 0, 2, starts, ids, &core_error));
 	expect_counts(0, 0, 12, 0);
 	expect_page_table(0, ids[0], "1 0 10 9 8 7 6 5 4");
 	expect_page_table(0, ids[1], "3 2 11");
@@ -78,13 +79,13 @@ Test(core_eviction, start_does_not_evict_what_it_shares)
 Test(core_eviction, starts_share_a_cached_page)
 {
 	struct sharing_found found = cache_prefix(0, "aaaabbbb");
-	struct core_start starts[2] = {
+	struct sharing_start_item starts[2] = {
 		{ .n_pages = 2, .pages = found.pages, .serial = found.serial, .n_tokens = 28, .tag = "" },
 		{ .n_pages = 2, .pages = found.pages, .serial = found.serial, .n_tokens = 28, .tag = "" },
 	};
 	paged_seq_id ids[2];
 
-	expect_ok(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error));
+	expect_ok(sharing_starts(core_fixture.core, fixture_session, 0, 2, starts, ids, &core_error));
 	expect_counts(0, 0, 12, 0);
 	cr_assert_eq(sharing_count(0, found.pages[0]), 2);
 }

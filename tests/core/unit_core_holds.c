@@ -145,7 +145,7 @@ Test(core_holds, requests_on_a_hold_are_refused)
 	static const char text[] = "sequence 0.3 of pool llama is a hold, which can only be erased";
 	struct paged_seq_item item = { .n_tokens = 4 };
 	struct core_publish publish = { 0 };
-	struct core_start start = { .tag = "" };
+	struct sharing_start_item start = { .tag = "" };
 	uint32_t other, member, n_published;
 	paged_seq_id child;
 
@@ -161,8 +161,8 @@ Test(core_holds, requests_on_a_hold_are_refused)
 	expect_error(core_seq_publish(core_fixture.core, fixture_session, 1, &publish, &n_published, fixture_ends,
 				      &core_error),
 		     PAGED_ERR_PERM, text);
-	expect_error(core_seq_start(core_fixture.core, fixture_session, 1, &start, &child, &core_error), PAGED_ERR_PERM,
-		     text);
+	expect_error(sharing_starts(core_fixture.core, fixture_session, 0, 1, &start, &child, &core_error),
+		     PAGED_ERR_PERM, text);
 	expect_error(core_seq_give(core_fixture.core, fixture_session, 1, &item, &(struct seq_give){ .timeout_ms = 1 },
 				   (const uint8_t *)"0123456789abcdef", &core_error),
 		     PAGED_ERR_PERM, text);

@@ -353,17 +353,17 @@ Test(core_sharing, start_goes_on)
 {
 	paged_seq_id seq, id;
 	struct sharing_found found;
-	struct core_start start;
+	struct sharing_start_item start;
 	uint64_t version;
 
 	sharing_write(fixture_session, 0, "aaaabbbbccccdddd", NULL);
 	seq = sharing_start(fixture_session, 0, "aaaabbbb", NULL, 0);
 	version = sharing_version(seq);
 	found = sharing_find(0, "aaaabbbbccccdddd", NULL);
-	start = (struct core_start){
+	start = (struct sharing_start_item){
 		.n_pages = 2, .pages = &found.pages[2], .serial = found.serial, .n_tokens = 18, .seq = seq, .tag = ""
 	};
-	expect_ok(core_seq_start(core_fixture.core, fixture_session, 1, &start, &id, &core_error));
+	expect_ok(sharing_starts(core_fixture.core, fixture_session, 0, 1, &start, &id, &core_error));
 	cr_assert_eq(id, seq);
 	cr_assert_eq(sharing_version(seq), version);
 	expect_page_table(0, seq, "3 2 1 0 4");
@@ -375,7 +375,7 @@ Test(core_sharing, totals)
 {
 	struct sharing_found found;
 	struct paged_pool_entry status;
-	struct core_start start = { .n_tokens = 12, .n_asked = 12, .tag = "tag" };
+	struct sharing_start_item start = { .n_tokens = 12, .n_asked = 12, .tag = "tag" };
 	struct paged_seq_entry entry;
 	paged_seq_id id;
 
@@ -386,7 +386,7 @@ Test(core_sharing, totals)
 	start.pages = found.pages;
 	start.serial = found.serial;
 	core_set_now(core_fixture.core, 7999);
-	expect_ok(core_seq_start(core_fixture.core, fixture_session, 1, &start, &id, &core_error));
+	expect_ok(sharing_starts(core_fixture.core, fixture_session, 0, 1, &start, &id, &core_error));
 	core_pool_status(core_fixture.core, 0, &status);
 	cr_assert(status.publishes == 1 && status.n_starts == 1);
 	cr_assert(status.n_tokens_asked == 12 && status.n_tokens_found == 8);

@@ -89,32 +89,30 @@ Test(core_sharing_errors, start_request)
 {
 	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbb", NULL), ids[2];
 	struct sharing_found found = sharing_find(0, "aaaabbbb", NULL);
-	struct core_start starts[2] = {
+	struct sharing_start_item starts[2] = {
 		{ .n_pages = 2, .pages = found.pages, .serial = found.serial, .n_tokens = 8, .tag = "" },
 		{ .n_pages = 2, .pages = found.pages, .serial = found.serial, .n_tokens = 41, .tag = "" },
 	};
 
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 0, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 0, starts, ids, &core_error),
 		       PAGED_ERR_INVALID);
-	starts[1] = (struct core_start){ .serial = found.serial, .tag = "" };
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error),
+	starts[1] = (struct sharing_start_item){ .serial = found.serial, .tag = "" };
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 2, starts, ids, &core_error),
 		       PAGED_ERR_STALE);
 	starts[1] = starts[0];
 	starts[1].n_tokens = 41;
-	expect_refused(core_seq_start(core_fixture.core, 77, 1, starts, ids, &core_error), PAGED_ERR_GONE);
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, 77, 0, 1, starts, ids, &core_error), PAGED_ERR_GONE);
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 2, starts, ids, &core_error),
 		       PAGED_ERR_LIMIT);
 	starts[1].n_tokens = 8;
-	starts[1].pool = 77;
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 77, 2, starts, ids, &core_error),
 		       PAGED_ERR_NOENT);
-	starts[1].pool = SHARING_CLOSED;
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, SHARING_CLOSED, 2, starts, ids, &core_error),
 		       PAGED_ERR_STALE);
-	starts[1].pool = 0;
 	starts[1].n_tokens = 40;
 	expect_ok(fixture_reserve(fixture_session, fixture_create(fixture_session, 0), 16));
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error), PAGED_ERR_FULL);
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 2, starts, ids, &core_error),
+		       PAGED_ERR_FULL);
 	cr_assert_eq(sharing_count(0, found.pages[0]), 1);
 	expect_seq(seq, 2, 2);
 }
@@ -125,7 +123,7 @@ Test(core_sharing_errors, start_goes_on_from_elsewhere)
 	paged_seq_id other, seq, stranger, ids[2];
 	uint32_t session, member;
 	struct sharing_found found;
-	struct core_start starts[2];
+	struct sharing_start_item starts[2];
 
 	sharing_write(fixture_session, 0, "aaaabbbbcccc", NULL);
 	other = sharing_write(fixture_session, 0, "ddddeeee", NULL);
@@ -133,29 +131,30 @@ Test(core_sharing_errors, start_goes_on_from_elsewhere)
 	expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
 	stranger = sharing_start(session, 0, "aaaa", NULL, 0);
 	found = sharing_find(0, "aaaabbbbcccc", NULL);
-	starts[0] = (struct core_start){
+	starts[0] = (struct sharing_start_item){
 		.n_pages = 2, .pages = &found.pages[1], .serial = found.serial, .seq = stranger, .tag = ""
 	};
 
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, starts, ids, &core_error), PAGED_ERR_PERM);
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 1, starts, ids, &core_error),
+		       PAGED_ERR_PERM);
 	starts[0].seq = other;
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 1, starts, ids, &core_error),
 		       PAGED_ERR_STALE);
 	starts[0].seq = seq;
 	starts[0].pages = &found.pages[2];
 	starts[0].n_pages = 1;
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 1, starts, ids, &core_error),
 		       PAGED_ERR_STALE);
 	starts[0].pages = &found.pages[1];
 	starts[0].n_pages = 2;
 	starts[1] = starts[0];
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 2, starts, ids, &core_error),
 		       PAGED_ERR_INVALID);
 	expect_ok(fixture_reserve(fixture_session, seq, 8)); /* a page that is not published */
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 1, starts, ids, &core_error),
 		       PAGED_ERR_STALE);
 	expect_ok(fixture_erase(fixture_session, seq));
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, starts, ids, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 1, starts, ids, &core_error),
 		       PAGED_ERR_STALE);
 }
 
@@ -181,7 +180,7 @@ Test(core_sharing_errors, start_goes_on_from_a_twin_that_is_gone)
 {
 	struct sharing_found found;
 	paged_seq_id seq = sequence_on_a_cached_twin(&found), id;
-	struct core_start start = {
+	struct sharing_start_item start = {
 		.n_pages = 1, .pages = &found.pages[1], .serial = found.serial, .seq = seq, .tag = ""
 	};
 	paged_seq_id holder = sharing_start(fixture_session, 0, "aaaabbbb", NULL, 0);
@@ -191,7 +190,7 @@ Test(core_sharing_errors, start_goes_on_from_a_twin_that_is_gone)
 				  &core_error));
 	expect_ok(fixture_erase(fixture_session, holder));
 	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 0), 1);
-	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, &start, &id, &core_error),
+	expect_refused(sharing_starts(core_fixture.core, fixture_session, 0, 1, &start, &id, &core_error),
 		       PAGED_ERR_STALE);
 	expect_seq(seq, 1, 0);
 }
@@ -201,12 +200,12 @@ Test(core_sharing_errors, start_evicts_the_twin_that_it_goes_on_from)
 {
 	struct sharing_found found;
 	paged_seq_id seq = sequence_on_a_cached_twin(&found), id;
-	struct core_start start = {
+	struct sharing_start_item start = {
 		.n_pages = 1, .pages = &found.pages[1], .serial = found.serial, .n_tokens = 40, .seq = seq, .tag = ""
 	};
 
 	expect_ok(fixture_reserve(fixture_session, fixture_create(fixture_session, 0), 8));
-	expect_ok(core_seq_start(core_fixture.core, fixture_session, 1, &start, &id, &core_error));
+	expect_ok(sharing_starts(core_fixture.core, fixture_session, 0, 1, &start, &id, &core_error));
 	expect_seq(seq, 2, 0);
 	expect_found(0, "aaaabbbb", NULL, "");
 	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbb", NULL), 2);

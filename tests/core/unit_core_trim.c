@@ -283,16 +283,16 @@ Test(core_trim, goes_on_from_its_end_with_a_start)
 {
 	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbb", NULL);
 	struct sharing_found found;
-	struct core_start start;
+	struct sharing_start_item start;
 
 	expect_ok(fixture_erase(fixture_session, sharing_write(fixture_session, 0, "aaaabbbbcccc", NULL)));
 	trim(seq, 4);
 	found = sharing_find(0, "aaaabbbbcccc", NULL);
 	cr_assert_eq(found.n, 3);
-	start = (struct core_start){
-		.pool = 0, .n_pages = 1, .pages = &found.pages[2], .serial = found.serial, .seq = seq, .tag = ""
+	start = (struct sharing_start_item){
+		.n_pages = 1, .pages = &found.pages[2], .serial = found.serial, .seq = seq, .tag = ""
 	};
-	expect_ok(core_seq_start(core_fixture.core, fixture_session, 1, &start, &seq, &core_error));
+	expect_ok(sharing_starts(core_fixture.core, fixture_session, 0, 1, &start, &seq, &core_error));
 	expect_accounting();
 	cr_assert_eq(snapshot_of(seq).first, 1);
 	cr_assert_eq(snapshot_of(seq).capacity, 12);

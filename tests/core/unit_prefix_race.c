@@ -325,17 +325,19 @@ owner_publish(struct owner *owner)
 static void
 owner_start(struct owner *owner, const struct answer *answer)
 {
-	struct core_start start = { .n_pages = answer->n_pages,
-				    .pages = answer->pages,
-				    .serial = answer->serial,
-				    .n_tokens = (answer->n_pages + 1) * PAGE_SIZE,
-				    .tag = "" };
+	const struct seq_start_spec spec = { .n_pages = answer->n_pages,
+					     .serial = answer->serial,
+					     .n_tokens = (answer->n_pages + 1) * PAGE_SIZE,
+					     .tag = "" };
+	const struct seq_start_list list = {
+		.n = 1, .specs = &spec, .n_pages = answer->n_pages, .pages = answer->pages
+	};
 	enum paged_status status;
 	paged_seq_id seq;
 
 	if (answer->n_pages == 0)
 		return;
-	status = core_seq_start(owner->core, owner->session, 1, &start, &seq, &owner->error);
+	status = core_seq_start(owner->core, owner->session, &list, &seq, &owner->error);
 	require(status == PAGED_OK || status == PAGED_ERR_STALE);
 	owner->n_accepted += status == PAGED_OK;
 	owner->n_stale += status != PAGED_OK;
