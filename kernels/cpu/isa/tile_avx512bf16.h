@@ -28,9 +28,9 @@ vec_round_bf16(uint8_t *at, vec v)
 static inline void
 vec_store_bf16(uint8_t *at, vec v)
 {
-	const int subnormal = 0x20;
+	enum { SUBNORMAL = 0x20 };
 
-	if (__builtin_expect(_mm512_fpclass_ps_mask(v, subnormal) != 0, false))
+	if (__builtin_expect(_mm512_fpclass_ps_mask(v, SUBNORMAL) != 0, false))
 		x86_store_bf16(at, v);
 	else
 		vec_round_bf16(at, v);

@@ -159,9 +159,11 @@ tile_weights(float *score, const float *token_scale, float scale, float shift, b
 		weight[i] = vec_exp2(s);
 	}
 	sum = (weight[0] + weight[1]) + (weight[2] + weight[3]);
-	UNROLL
-	for (uint32_t i = 0; i < TILE_VECS && token_scale != NULL; i++)
-		weight[i] = vec_scaled(weight[i], vec_load(token_scale + i * LANES));
+	if (token_scale != NULL) {
+		UNROLL
+		for (uint32_t i = 0; i < TILE_VECS; i++)
+			weight[i] = vec_scaled(weight[i], vec_load(token_scale + i * LANES));
+	}
 	UNROLL
 	for (uint32_t i = 0; i < TILE_VECS; i += 2)
 		vec_store(score + i * LANES / 2, vec_round_pairs(weight[i], weight[i + 1]));
