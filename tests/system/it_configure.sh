@@ -25,13 +25,22 @@ chmod +x without-headers
 try "no Python package without Python's headers" refuses "apt-get install python3-dev" --enable-python \
 	PYTHON="$directory/without-headers"
 
+# A C compiler for another machine, which does not have that machine's Python headers.
+cat >other-cc <<'END'
+#!/bin/sh
+case "$*" in *-print-multiarch*) echo other-linux-gnu ;; *) exec cc "$@" ;; esac
+END
+chmod +x other-cc
+try "no headers of this machine's Python for another machine" refuses "install those (libpython3-dev:ARCHITECTURE)" \
+	--build=x86_64-linux-gnu --host=aarch64-linux-gnu CC="$directory/other-cc" --enable-python
+
 without_daemon()
 {
-	"$PAGED_SRCDIR/configure" --with-cuda=no --disable-daemon &&
+	"$PAGED_SRCDIR/configure" --with-cuda=no --disable-daemon 2>errors && cat errors && [ ! -s errors ] && [ ! -e conftest.c ] &&
 		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -n all install >planned &&
 		grep -q libpagedclient planned && grep -q pagedctl planned && ! grep -E 'pagedd[.-o]|libdaemon' planned
 }
-try "the client library alone" without_daemon
+try "the client library alone, and no complaint about the directory core" without_daemon
 
 # Everything but the demo is built, on a machine that has no PCRE2.
 without_demo()
