@@ -1,6 +1,6 @@
 # Installed with the documents, to be read and copied.
-pagedexamples_DATA += $(srcdir)/%D%/first.c $(srcdir)/%D%/handover.c $(srcdir)/%D%/own_block_manager.c \
-	$(srcdir)/%D%/share_prefix.c
+pagedexamples_DATA += $(srcdir)/%D%/engine.c $(srcdir)/%D%/first.c $(srcdir)/%D%/handover.c \
+	$(srcdir)/%D%/own_block_manager.c $(srcdir)/%D%/share_prefix.c
 pythonexamplesdir = $(pagedexamplesdir)/python
 dist_pythonexamples_DATA = %D%/python/first.py %D%/python/handover.py %D%/python/share_prefix.py
 

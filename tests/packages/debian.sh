@@ -58,7 +58,7 @@ in_place()
 			ls "/usr/share/man/man${page##*.}/$page.gz" || return 1
 		done &&
 		(cd /usr/share/doc && ls pagedd/README.md pagedd/examples/pagedd-gpu.conf libpagedclient-dev/README.md \
-			libpagedclient-dev/docs/ENGINES.md libpagedclient-dev/examples/first.c python3-paged/PYTHON.md python3-paged/examples/first.py)
+			libpagedclient-dev/docs/ENGINES.md libpagedclient-dev/examples/engine.c python3-paged/PYTHON.md python3-paged/examples/first.py)
 }
 try "user, group, configuration, manual pages, guides and examples are there" in_place
 try_with systemd-analyze "systemd accepts the unit" systemd-analyze verify /lib/systemd/system/pagedd.service

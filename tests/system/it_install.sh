@@ -86,6 +86,8 @@ cxx=${CXX:-c++}
 try_with "$cc" "the first example compiles" \
 	$cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$examples/first.c" -o first $flags
 # shellcheck disable=SC2086
+try_with "$cc" "the installed engine compiles" $cc -std=gnu11 -Wall -Wextra -Werror "$examples/engine.c" -o engine $flags -lm
+# shellcheck disable=SC2086
 try_with "$cxx" "a C++ program compiles" \
 	$cxx -std=c++20 -Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Werror "$PAGED_SRCDIR/tests/system/install_worker.cc" -o worker $flags
 
