@@ -21,6 +21,7 @@ import paged
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 N_CALLS, N_ROUNDS = 5000, 40
+N_PREFIX = 4096
 POOL = {"name": "calls", "n_layers": 1, "n_kv_heads": 1, "k_dim": 8, "dtype": "f32", "n_pages": 4}
 Call = Callable[[], Any]
 
@@ -108,15 +109,27 @@ def ctypes_calls(build: pathlib.Path, addresses: list[int]) -> dict[str, Call]:
             "attention": lambda: library.paged_attention(batch, zero, q, out, None)}
 
 
-def measure(calls: list[Call]) -> list[float]:
+def measure(calls: list[Call], n_calls: int = N_CALLS) -> list[float]:
     best = [1e9] * len(calls)
     for _ in range(N_ROUNDS):
         for i, call in enumerate(calls):
             start = time.perf_counter()
-            for _ in range(N_CALLS):
+            for _ in range(n_calls):
                 call()
-            best[i] = min(best[i], (time.perf_counter() - start) / N_CALLS * 1e6)
+            best[i] = min(best[i], (time.perf_counter() - start) / n_calls * 1e6)
     return best
+
+
+def prefix_steps() -> str:
+    """A decoding sequence publishes a page: its prefix made again, and extended, sampled in turns.
+
+    All samples extend one prefix, so that all but the first copy its tokens, which a growing sequence does rarely.
+    """
+    tokens = list(range(N_PREFIX + 16))
+    before, page = paged.Prefix(tokens[:N_PREFIX]).extended([]), tokens[N_PREFIX:]
+    again, extended = measure([lambda: paged.Prefix(tokens), lambda: before.extended(page)], 100)
+    return (f"prefix of {N_PREFIX} tokens and a page more: made again {again:.2f}, extended {extended:.2f}, "
+            f"ratio {again / extended:.0f}")
 
 
 def main() -> None:
@@ -140,6 +153,7 @@ def main() -> None:
         cost = extension[name] - empty
         print(f"| {name} | {c:.2f} | {cost:.2f} | {cost - c:.2f} | "
               f"{f'{kept[name] - empty:.2f}' if name in kept else ''} |")
+    print(f"\n{prefix_steps()}")
 
 
 if __name__ == "__main__":

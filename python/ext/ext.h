@@ -238,8 +238,8 @@ uint64_t monotonic_ms(void);
 
 struct prefix {
 	PyObject_HEAD
-	struct paged_prefix prefix; /* points into memory that the object owns */
-	uint32_t *tokens;
+	struct paged_prefix prefix; /* points into memory that the object owns or shares */
+	struct prefix_tokens *tokens;
 	uint8_t salt[PAGED_DIGEST_SIZE];
 	struct paged_extra *extras;
 	PyObject *keys;     /* bytes, or NULL */

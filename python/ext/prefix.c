@@ -4,6 +4,34 @@
 
 PyTypeObject *prefix_type;
 
+/* Token ids that a prefix and those extended from it share: each has the first n of them.  Guarded by the GIL. */
+struct prefix_tokens {
+	size_t n_prefixes, n, n_max;
+	uint32_t at[];
+};
+
+static struct prefix_tokens *
+tokens_new(size_t n_max)
+{
+	struct prefix_tokens *tokens =
+		n_max <= SIZE_MAX / 8 ? PyMem_Malloc(sizeof(*tokens) + n_max * sizeof(tokens->at[0])) : NULL;
+
+	if (tokens == NULL) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	*tokens = (struct prefix_tokens){ .n_prefixes = 1, .n_max = n_max };
+	return tokens;
+}
+
+static void
+tokens_append(struct prefix_tokens *tokens, size_t n, const uint32_t *more)
+{
+	if (n > 0)
+		memcpy(tokens->at + tokens->n, more, n * sizeof(*more));
+	tokens->n += n;
+}
+
 static bool
 digest_copy(PyObject *object, const char *name, uint8_t *digest)
 {
@@ -31,13 +59,11 @@ prefix_set_tokens(struct prefix *self, PyObject *object)
 
 	if (!numbers_u32(object, "tokens", &tokens))
 		return false;
-	self->tokens = PyMem_Calloc(tokens.n + 1, sizeof(*self->tokens));
+	self->tokens = tokens_new(tokens.n);
 	if (self->tokens != NULL) {
-		memcpy(self->tokens, tokens.at, tokens.n * sizeof(*self->tokens));
-		self->prefix.tokens = self->tokens;
+		tokens_append(self->tokens, tokens.n, tokens.at);
+		self->prefix.tokens = self->tokens->at;
 		self->prefix.n_tokens = tokens.n;
-	} else {
-		PyErr_NoMemory();
 	}
 	numbers_u32_free(&tokens);
 	return self->tokens != NULL;
@@ -68,8 +94,9 @@ extra_parse(PyObject *item, struct paged_extra *extra)
 	return ok;
 }
 
+/* The extras of another prefix, n_before, and those of a list. */
 static bool
-prefix_set_extras(struct prefix *self, PyObject *object)
+prefix_set_extras(struct prefix *self, PyObject *object, const struct paged_extra *before, size_t n_before)
 {
 	PyObject *list = PySequence_List(object);
 	Py_ssize_t n;
@@ -82,16 +109,16 @@ prefix_set_extras(struct prefix *self, PyObject *object)
 		return false;
 	}
 	n = PyList_Size(list);
-	self->extras = PyMem_Calloc((size_t)n + 1, sizeof(*self->extras));
+	self->extras = PyMem_Calloc(n_before + (size_t)n + 1, sizeof(*self->extras));
 	ok = self->extras != NULL;
 	if (!ok)
 		PyErr_NoMemory();
+	else if (n_before > 0)
+		memcpy(self->extras, before, n_before * sizeof(*before));
 	for (Py_ssize_t i = 0; ok && i < n; i++)
-		ok = extra_parse(PyList_GetItem(list, i), &self->extras[i]);
-	if (ok && n > 0) {
-		self->prefix.extra = self->extras;
-		self->prefix.n_extra = (size_t)n;
-	}
+		ok = extra_parse(PyList_GetItem(list, i), &self->extras[n_before + (size_t)i]);
+	self->prefix.n_extra = n_before + (size_t)n;
+	self->prefix.extra = self->prefix.n_extra > 0 ? self->extras : NULL;
 	Py_DECREF(list);
 	return ok;
 }
@@ -160,7 +187,7 @@ prefix_set(struct prefix *self, PyObject *tokens, PyObject *salt, PyObject *extr
 			return false;
 		self->prefix.salt = self->salt;
 	}
-	return prefix_set_tokens(self, tokens) && (!call_is_given(extras) || prefix_set_extras(self, extras));
+	return prefix_set_tokens(self, tokens) && (!call_is_given(extras) || prefix_set_extras(self, extras, NULL, 0));
 }
 
 static PyObject *
@@ -184,11 +211,74 @@ prefix_dealloc(struct prefix *self)
 {
 	PyTypeObject *type = Py_TYPE((PyObject *)self);
 
-	PyMem_Free(self->tokens);
+	if (self->tokens != NULL && --self->tokens->n_prefixes == 0)
+		PyMem_Free(self->tokens);
 	PyMem_Free(self->extras);
 	Py_XDECREF(self->keys);
 	PyObject_Free(self);
 	Py_DECREF(type);
+}
+
+/* Appends in place if no other prefix has tokens after these; otherwise, or without room, copies them. */
+static bool
+prefix_set_extended(struct prefix *self, const struct prefix *before, const struct numbers_u32 *more)
+{
+	size_t n = before->prefix.n_tokens;
+
+	if (n == before->tokens->n && before->tokens->n_max - n >= more->n) {
+		self->tokens = before->tokens;
+		self->tokens->n_prefixes++;
+	} else {
+		self->tokens = tokens_new(2 * (n + more->n));
+		if (self->tokens == NULL)
+			return false;
+		tokens_append(self->tokens, n, before->prefix.tokens);
+	}
+	tokens_append(self->tokens, more->n, more->at);
+	self->prefix.tokens = self->tokens->at;
+	self->prefix.n_tokens = n + more->n;
+	return true;
+}
+
+static PyObject *
+prefix_extended(struct prefix *before, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "tokens", "extras" };
+	static struct call_signature signature = { "Prefix.extended", names, 2, 1, 1, { NULL } };
+	struct numbers_u32 more;
+	struct prefix *self;
+	PyObject *values[2];
+	bool ok;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	if (before->keys != NULL) {
+		PyErr_SetString(PyExc_TypeError, "Prefix.extended: keys are bytes, make a Prefix of longer ones");
+		return NULL;
+	}
+	if (!numbers_u32(values[0], "tokens", &more))
+		return NULL;
+	self = (struct prefix *)PyType_GenericAlloc(prefix_type, 0);
+	if (self == NULL) {
+		numbers_u32_free(&more);
+		return NULL;
+	}
+	self->prefix.struct_size = sizeof(self->prefix);
+	memcpy(self->salt, before->salt, sizeof(self->salt));
+	self->prefix.salt = before->prefix.salt != NULL ? self->salt : NULL;
+	ok = prefix_set_extended(self, before, &more);
+	numbers_u32_free(&more);
+	if (ok && call_is_given(values[1])) {
+		ok = prefix_set_extras(self, values[1], before->extras, before->prefix.n_extra);
+	} else if (ok && before->prefix.n_extra > 0) {
+		PyObject *none = PyTuple_New(0);
+
+		ok = none != NULL && prefix_set_extras(self, none, before->extras, before->prefix.n_extra);
+		Py_XDECREF(none);
+	}
+	if (!ok)
+		Py_CLEAR(self);
+	return (PyObject *)self;
 }
 
 static Py_ssize_t
@@ -245,9 +335,19 @@ PyDoc_STRVAR(prefix_doc, "Prefix(tokens=None, *, salt=None, extras=(), keys=None
 			 "    the pool's page size.  tokens may be given with them, for programs that watch\n"
 			 "    the index, such as paged-events; they are no part of the identity then.");
 
+PyDoc_STRVAR(prefix_extended_doc,
+	     "extended($self, /, tokens, *, extras=())\n--\n\n"
+	     "The prefix with further tokens at its end, and extras that begin in them.\n\n"
+	     "For a sequence that grows: takes as long as the new tokens, however many the prefix\n"
+	     "has, because both share them.  Not for prefixes by keys.");
+
 int
 prefix_add(PyObject *module)
 {
+	static PyMethodDef methods[] = {
+		CALL_METHOD("extended", prefix_extended, prefix_extended_doc),
+		{ NULL, NULL, 0, NULL },
+	};
 	static PyGetSetDef attributes[] = {
 		{ "n_tokens", (getter)prefix_get_n_tokens, NULL, "Number of tokens; also len().", NULL },
 		{ NULL, NULL, NULL, NULL, NULL },
@@ -257,6 +357,7 @@ prefix_add(PyObject *module)
 		{ Py_tp_new, (void *)prefix_new },
 		{ Py_tp_dealloc, (void *)prefix_dealloc },
 		{ Py_tp_getset, attributes },
+		{ Py_tp_methods, methods },
 		{ Py_sq_length, (void *)prefix_length },
 		{ Py_tp_repr, (void *)prefix_repr },
 		{ 0, NULL },

@@ -663,6 +663,12 @@ class Prefix:
     def n_tokens(self) -> int:
         """Number of tokens; also len()."""
     def __len__(self) -> int: ...
+    def extended(self, tokens: int | Integers, *, extras: Iterable[tuple[int, int, bytes]] = ()) -> Prefix:
+        """The prefix with further tokens at its end, and extras that begin in them.
+
+        For a sequence that grows: takes as long as the new tokens, however many the prefix
+        has, because both share them.  Not for prefixes by keys.
+        """
 
 @final
 class Pool:

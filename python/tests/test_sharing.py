@@ -46,6 +46,36 @@ def test_match_and_start(pool):
     assert pool.check().holds
 
 
+def test_extended_prefixes(pool):
+    # One that grows by each of these is as good as one that is made at once, also past its room and with branches.
+    first = paged.Prefix(TOKENS[:10], salt=bytes(range(32)), extras=[(3, 4, bytes(32))])
+    grown = [first]
+    for n in range(10, 70, 5):
+        grown.append(grown[-1].extended(TOKENS[n:n + 5]))
+    assert [len(prefix) for prefix in grown] == list(range(10, 71, 5))
+    whole = paged.Prefix(TOKENS, salt=bytes(range(32)), extras=[(3, 4, bytes(32))])
+    seq = published(pool, whole, 80)
+    for prefix in grown:
+        assert pool.match(prefix) == len(prefix) // 16 * 16
+    other = grown[2].extended([9] * 50)
+    assert (len(other), pool.match(other), pool.match(grown[-1])) == (70, 16, 64)
+    assert pool.match(paged.Prefix(TOKENS[:20]).extended(TOKENS[20:])) == 0
+
+    # Extras that begin in the new tokens count, as does one token.
+    media = paged.Prefix(TOKENS[:15]).extended(TOKENS[15])
+    pool.publish(pool.create(1, 80), media.extended(TOKENS[16:], extras=[(20, 2, bytes([7] * 32))]))
+    pool.client.ping()
+    assert pool.match(media.extended(TOKENS[16:])) == 16
+    assert pool.match(paged.Prefix(TOKENS, extras=[(20, 2, bytes([7] * 32))])) == 64
+    pool.erase(seq)
+
+    with pytest.raises(TypeError, match="keys are bytes"):
+        paged.Prefix(keys=bytes(64), page_size=16).extended([1])
+    with pytest.raises(OverflowError):
+        first.extended([-1])
+    assert len(first.extended([])) == 10
+
+
 def test_published_pages_survive_their_sequence(pool):
     prefix = paged.Prefix(TOKENS)
     pool.erase(published(pool, prefix))

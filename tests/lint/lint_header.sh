@@ -55,14 +55,14 @@ echo "ok $n - no struct ends in padding"
 	awk '/^struct paged_[a-z_]* \{/ { name = $2; next }
 	     name != "" { if (/^\tsize_t struct_size;/) print name; name = "" }' include/*.h |
 	while read -r name; do
-		macro=$(echo "${name}_INIT" | tr a-z A-Z)
+		macro=$(echo "${name}_INIT" | tr '[:lower:]' '[:upper:]')
 		printf '\t{\n\t\tstruct %s a = %s, b;\n' "$name" "$macro"
 		printf '\t\tmemset(&b, 0, sizeof(b));\n\t\tb.struct_size = sizeof(b);\n'
 		printf '\t\tbad += memcmp(&a, &b, sizeof(a)) != 0;\n\t}\n'
 	done
 	# Structs of a fixed size.
-	for name in $(sed -n 's/^#define \(PAGED_[A-Z_]*\)_INIT PAGED_ZEROED_.*/\1/p' include/pagedclient.h | tr A-Z a-z); do
-		macro=$(echo "${name}_INIT" | tr a-z A-Z)
+	for name in $(sed -n 's/^#define \(PAGED_[A-Z_]*\)_INIT PAGED_ZEROED_.*/\1/p' include/pagedclient.h | tr '[:upper:]' '[:lower:]'); do
+		macro=$(echo "${name}_INIT" | tr '[:lower:]' '[:upper:]')
 		printf '\t{\n\t\tstruct %s a = %s, b;\n\t\tmemset(&b, 0, sizeof(b));\n' "$name" "$macro"
 		printf '\t\tbad += memcmp(&a, &b, sizeof(a)) != 0;\n\t}\n'
 	done

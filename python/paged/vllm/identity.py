@@ -162,11 +162,18 @@ class Identity:
         self._changes = secrets.token_hex(16)
         self._salts.clear()
 
-    def prefix(self, request: Request, n_tokens: int) -> paged.Prefix | None:
-        """Return the identity of the request's first n_tokens tokens; None if nothing expresses it."""
+    def prefix(self, request: Request, n_tokens: int, before: paged.Prefix | None = None) -> paged.Prefix | None:
+        """Return the identity of the request's first n_tokens tokens; None if nothing expresses it.
+
+        before
+            That of fewer of its tokens: the call then takes as long as the further ones.
+        """
         extras = self._extras(request, n_tokens)
         if extras is None:
             return None
+        if before is not None:
+            return before.extended(request.all_token_ids[len(before):n_tokens],
+                                   extras=[extra for extra in extras if extra[0] >= len(before)])
         return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
 
     def digest(self, request: Request, n_tokens: int) -> str | None:

@@ -54,6 +54,7 @@ class Entry:
     n_trimmed: int = 0          # tokens, whole pages that were given back
     admitted: bool = False      # vLLM has given it blocks
     n_written: int = 0          # tokens whose K and V the last scheduled step has computed, once it is done
+    prefix: paged.Prefix | None = None  # of n_published tokens, once some were published
 
 
 class RequestSequences:
@@ -367,9 +368,9 @@ class RequestSequences:
         if n_tokens <= entry.n_published or not self._pool.publishes:
             return False
         entry.n_published = n_tokens
-        prefix = self.identity.prefix(entry.request, n_tokens)
-        if prefix is not None:
-            self._pool.publish([entry.seq], prefix)
+        entry.prefix = self.identity.prefix(entry.request, n_tokens, entry.prefix)
+        if entry.prefix is not None:
+            self._pool.publish([entry.seq], entry.prefix)
         return True
 
     def _end(self, entries: list[Entry]) -> None:
