@@ -88,13 +88,12 @@ struct paged_session_entry {
 struct paged_seq_entry {
 	paged_seq_id seq;
 	uint32_t session;
-	uint32_t pid;                       /* of the session's first member; 0: that member has left */
-	uint32_t length, capacity, n_pages; /* tokens, tokens, pages; length 0: not reported */
-	uint32_t n_trimmed;                 /* of these pages, those at the beginning that were given back */
-	char name[PAGED_MAX_NAME + 1];      /* of the session's first member */
+	uint32_t pid;                  /* of the session's first member; 0: that member has left */
+	uint32_t capacity, n_pages;    /* tokens, pages */
+	uint32_t n_trimmed;            /* of these pages, those at the beginning that were given back */
+	char name[PAGED_MAX_NAME + 1]; /* of the session's first member */
 	char tag[PAGED_MAX_TAG + 1];
 	uint32_t state; /* 0, PAGED_STATE_GIVEN or PAGED_STATE_HOLD */
-	uint32_t reserved;
 };
 
 /** A published page, which sequences that begin alike share. */

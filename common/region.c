@@ -226,7 +226,6 @@ region_snapshot_begin(const struct region_view *view, paged_seq_id id, struct re
 	snapshot->writable_from = atomic_load_explicit(&slot->writable_from, memory_order_relaxed);
 	if (snapshot->flags & (REGION_SLOT_FROZEN | REGION_SLOT_HOLD))
 		snapshot->writable_from = UINT32_MAX;
-	snapshot->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
 	snapshot->published = atomic_load_explicit(&slot->published, memory_order_relaxed);
 	snapshot->capacity = atomic_load_explicit(&slot->capacity, memory_order_acquire);
 	/* After the capacity: a fork stores `first`, then the capacity, without a change of the version. */

@@ -160,11 +160,11 @@ struct region_slot {
 	_Atomic uint32_t owner;         /* session id, 0: the slot is free */
 	_Atomic uint32_t capacity;      /* tokens, a multiple of page_size */
 	_Atomic uint32_t writable_from; /* tokens before this one must not be written in place */
-	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
-	_Atomic uint32_t published;     /* tokens that a search finds (for some turns fewer), a multiple of page_size */
-	_Atomic uint32_t flags;         /* REGION_SLOT_* */
-	_Atomic uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
-	uint32_t reserved[5];   /* of further layer groups */
+	uint32_t unused;
+	_Atomic uint32_t published; /* tokens that a search finds (for some turns fewer), a multiple of page_size */
+	_Atomic uint32_t flags;     /* REGION_SLOT_* */
+	_Atomic uint32_t first;     /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
+	uint32_t reserved[5];       /* of further layer groups */
 	_Atomic uint32_t publish_end; /* enum paged_publish_end of the last publish; 0 in regions before version 2.2 */
 };
 
@@ -356,9 +356,8 @@ struct region_snapshot {
 	uint32_t capacity;      /* tokens */
 	uint32_t flags;         /* REGION_SLOT_* */
 	uint32_t writable_from; /* UINT32_MAX with any of these flags */
-	uint32_t length;
-	uint32_t published; /* tokens */
-	uint32_t first;     /* entries before this one are REGION_NO_PAGE; at most capacity / page_size */
+	uint32_t published;     /* tokens */
+	uint32_t first;         /* entries before this one are REGION_NO_PAGE; at most capacity / page_size */
 };
 
 enum region_result {

@@ -113,7 +113,6 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	slot_change_begin(slot);
 	store_u32(&slot->capacity, 0);
 	store_u32(&slot->writable_from, 0);
-	store_u32(&slot->length, 0);
 	store_u32(&slot->published, 0);
 	store_u32(&slot->first, 0);
 	store_u32(&slot->flags, 0);
@@ -266,8 +265,6 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 	if (n_pages < n_before || n_whole < n_pages || close) {
 		slot_change_begin(slot);
 		store_u32(&slot->capacity, capacity);
-		if (load_u32(&slot->length) > capacity)
-			store_u32(&slot->length, capacity);
 		published_limit(pool, slot_index, n_whole);
 		if (load_u32(&slot->writable_from) > capacity)
 			store_u32(&slot->writable_from, capacity);

@@ -268,7 +268,6 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 	*entry = (struct paged_seq_entry){
 		.seq = id,
 		.session = snapshot.owner,
-		.length = snapshot.length,
 		.capacity = snapshot.capacity,
 		.n_pages = snapshot.capacity / pool->view.page_size,
 		.n_trimmed = snapshot.first,

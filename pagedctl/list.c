@@ -121,7 +121,7 @@ ctl_pools(struct ctl *ctl)
 	return CTL_OK;
 }
 
-/* A number for which 0 means none: the pid of an ended process, a length that was never reported. */
+/* A number for which 0 means none, as the pid of an ended process. */
 static void
 print_nonzero(struct print_list *list, uint32_t number)
 {
@@ -189,7 +189,6 @@ sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 			print_number(list, sequences[i].session);
 		print_text(list, sequences[i].name);
 		print_nonzero(list, sequences[i].pid);
-		print_nonzero(list, sequences[i].length);
 		print_number(list, sequences[i].capacity);
 		print_number(list, sequences[i].n_pages);
 		print_nonzero(list, sequences[i].n_trimmed);
@@ -230,7 +229,7 @@ ctl_list_pools(struct ctl *ctl, struct print_list *list, ctl_print_pool_fn print
 enum ctl_exit
 ctl_sequences(struct ctl *ctl)
 {
-	static const char *const columns[] = { "POOL",     "SEQUENCE", "SESSION", "NAME",  "PID", "LENGTH",
+	static const char *const columns[] = { "POOL",     "SEQUENCE", "SESSION", "NAME",  "PID",
 					       "CAPACITY", "PAGES",    "TRIMMED", "STATE", "TAG" };
 	struct print_list list;
 
@@ -290,8 +289,6 @@ page_table_print(const struct paged_seq_entry *entry, const uint32_t *pages, siz
 
 	printf("sequence %s of session %" PRIu32 ", %s (%" PRIu32 "): ", print_seq(text, entry->seq), entry->session,
 	       entry->name, entry->pid);
-	if (entry->length != 0)
-		printf("length %" PRIu32 ", ", entry->length);
 	printf("capacity %" PRIu32 ", %zu %s", entry->capacity, n, print_plural(n, "page", "pages"));
 	if (sequence_state(entry) != NULL)
 		printf(", %s", entry->state & PAGED_STATE_HOLD ? "a hold" : "given");
@@ -318,13 +315,11 @@ page_table_print_json(const char *pool, const struct paged_seq_entry *entry, con
 
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(table, i < entry->n_trimmed ? json_null() : json_integer(pages[i]));
-	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:I, s:I, s:I, s:s?, s:s?, s:o}", "pool", pool, "sequence",
+	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:s?, s:s?, s:o}", "pool", pool, "sequence",
 			     print_seq(text, entry->seq), "session", (json_int_t)entry->session, "name", entry->name,
-			     "pid", (json_int_t)entry->pid, "length",
-			     entry->length != 0 ? json_integer((json_int_t)entry->length) : json_null(), "capacity",
-			     (json_int_t)entry->capacity, "pages", (json_int_t)entry->n_pages, "trimmed",
-			     (json_int_t)entry->n_trimmed, "state", sequence_state(entry), "tag",
-			     entry->tag[0] != '\0' ? entry->tag : NULL, "table", table));
+			     "pid", (json_int_t)entry->pid, "capacity", (json_int_t)entry->capacity, "pages",
+			     (json_int_t)entry->n_pages, "trimmed", (json_int_t)entry->n_trimmed, "state",
+			     sequence_state(entry), "tag", entry->tag[0] != '\0' ? entry->tag : NULL, "table", table));
 }
 
 enum ctl_exit

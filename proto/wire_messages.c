@@ -314,8 +314,8 @@ TYPE(session_report, session_report, S, NUMBER(SessionReport, session, S, sessio
 #define S struct paged_seq_entry
 TYPE(sequence_report, sequence_report, S, NUMBER(SequenceReport, seq, S, seq),
      NUMBER(SequenceReport, session, S, session), NUMBER(SequenceReport, pid, S, pid),
-     NUMBER(SequenceReport, length, S, length), NUMBER(SequenceReport, capacity, S, capacity),
-     NUMBER(SequenceReport, n_pages, S, n_pages), NUMBER(SequenceReport, n_trimmed, S, n_trimmed),
+     NUMBER(SequenceReport, capacity, S, capacity), NUMBER(SequenceReport, n_pages, S, n_pages),
+     NUMBER(SequenceReport, n_trimmed, S, n_trimmed),
      CLEANED(SequenceReport, name, S, name), CLEANED(SequenceReport, tag, S, tag),
      NUMBER(SequenceReport, state, S, state));
 #undef S

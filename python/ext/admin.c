@@ -539,8 +539,7 @@ PyDoc_STRVAR(sessions_doc, "sessions($self, /)\n--\n\n"
 			   "tenant.");
 PyDoc_STRVAR(sequences_doc, "sequences($self, /, pool)\n--\n\n"
 			    "Live sequences of a pool, by its name, as a list of dicts: seq, session, pid,\n"
-			    "length (0: not reported), capacity, n_pages, n_trimmed, name, tag,\n"
-			    "state (1: given away).\n\n"
+			    "capacity, n_pages, n_trimmed, name, tag, state (1: given away).\n\n"
 			    "Raises NotFoundError, PermissionDeniedError.");
 PyDoc_STRVAR(tickets_doc, "tickets($self, /)\n--\n\n"
 			  "Sequences that were given away and that no session has adopted yet, by ticket, as a\n"
