@@ -73,11 +73,17 @@ struct attention_mod {
 };
 #endif
 
+/* 1 or 0.  ATTENTION_IS_1() is 0 for a name that is not defined. */
 #ifdef ATTENTION_ONE
-#define ATTENTION_HAS(name) ATTENTION_ONLY_##name
+#define ATTENTION_HAS(name) ATTENTION_IS_1(ATTENTION_ONLY_##name)
 #else
 #define ATTENTION_HAS(name) 1
 #endif
+#define ATTENTION_IS_1(value) ATTENTION_IS_1_(value)
+#define ATTENTION_IS_1_(value) ATTENTION_SECOND(ATTENTION_COMMA_##value 1, 0, 0)
+#define ATTENTION_COMMA_1 0,
+#define ATTENTION_SECOND(...) ATTENTION_SECOND_(__VA_ARGS__)
+#define ATTENTION_SECOND_(first, second, ...) second
 
 #ifndef ATTENTION_SUFFIX
 #define ATTENTION_SUFFIX
@@ -91,7 +97,23 @@ struct attention_mod {
 #define ATTENTION_KERNEL_OF_CLUSTERS_(name, threads, min_blocks) \
 	SIMT_KERNEL_OF_CLUSTERS(name, cuda_attention_cluster_params, threads, min_blocks)
 #define ATTENTION_KERNEL_OF_CLUSTERS(name, threads, min_blocks) ATTENTION_KERNEL_OF_CLUSTERS_(name, threads, min_blocks)
-#define ATTENTION_KERNEL(name, min_blocks) ATTENTION_KERNEL_OF(name, CUDA_ATTENTION_THREADS, min_blocks)
+
+/*
+ * ATTENTION_INSTANCE(name, min_blocks, attend) - the kernel `name`, if ATTENTION_HAS(name): it calls attend(p), an
+ * instance of a template
+ */
+#define ATTENTION_WHEN(has, ...) ATTENTION_WHEN_(has, __VA_ARGS__)
+#define ATTENTION_WHEN_(has, ...) ATTENTION_WHEN_##has(__VA_ARGS__)
+#define ATTENTION_WHEN_0(...)
+#define ATTENTION_WHEN_1(...) __VA_ARGS__
+#define ATTENTION_INSTANCE(name, min_blocks, ...) \
+	ATTENTION_INSTANCE_OF(name, CUDA_ATTENTION_THREADS, min_blocks, __VA_ARGS__)
+#define ATTENTION_INSTANCE_OF(name, threads, min_blocks, ...) \
+	ATTENTION_WHEN(ATTENTION_HAS(name), \
+		       ATTENTION_KERNEL_OF(ATTENTION_NAME(name), threads, min_blocks) { __VA_ARGS__(p); })
+#define ATTENTION_INSTANCE_OF_CLUSTERS(name, threads, min_blocks, ...) \
+	ATTENTION_WHEN(ATTENTION_HAS(name), \
+		       ATTENTION_KERNEL_OF_CLUSTERS(ATTENTION_NAME(name), threads, min_blocks) { __VA_ARGS__(p); })
 
 #define ATTENTION_BITMAP_WORDS (CUDA_MASK_BITMAP_TOKENS / 32)
 

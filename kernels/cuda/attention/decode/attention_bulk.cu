@@ -515,25 +515,16 @@ bulk_attend(const cuda_attention_params &p)
 		bulk_produce(p, shared);
 }
 
-#define BULK_KERNEL(name, f16, dim)                                                                 \
-	static_assert(sizeof(bulk_shared<bulk_shapes<half_elements<f16>, dim>>) <= CUDA_BULK_SHARED_##dim, \
-		      "launchers allocate this much");                                              \
-	ATTENTION_KERNEL_OF(ATTENTION_NAME(name), CUDA_BULK_THREADS, 2)                             \
-	{                                                                                           \
-		bulk_attend<bulk_shapes<half_elements<f16>, dim>>(p);                               \
-	}
+#define BULK_KERNEL(name, f16, dim) \
+	ATTENTION_WHEN(ATTENTION_HAS(name), \
+		       static_assert(sizeof(bulk_shared<bulk_shapes<half_elements<f16>, dim>>) <= CUDA_BULK_SHARED_##dim, \
+				     "launchers allocate this much"); \
+		       ATTENTION_KERNEL_OF(ATTENTION_NAME(name), CUDA_BULK_THREADS, 2) \
+		       { bulk_attend<bulk_shapes<half_elements<f16>, dim>>(p); })
 
-#if ATTENTION_HAS(attention_bulk_f16_64)
 BULK_KERNEL(attention_bulk_f16_64, true, 64)
-#endif
-#if ATTENTION_HAS(attention_bulk_f16_128)
 BULK_KERNEL(attention_bulk_f16_128, true, 128)
-#endif
-#if ATTENTION_HAS(attention_bulk_bf16_64)
 BULK_KERNEL(attention_bulk_bf16_64, false, 64)
-#endif
-#if ATTENTION_HAS(attention_bulk_bf16_128)
 BULK_KERNEL(attention_bulk_bf16_128, false, 128)
-#endif
 
 #endif

@@ -446,128 +446,21 @@ static_assert(mma_shared_size<attention_shapes<byte_elements<true, CUDA_I8>, 128
 static_assert(mma_shared_size<attention_shapes<byte_elements<true, CUDA_I8>, 256>> <= CUDA_BYTES_SHARED_256,
 	      "launchers allocate this much");
 
-#if ATTENTION_HAS(attention_bytes_e4m3_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_64), 3)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e4m3_f16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_128), 2)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e4m3_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_256), 2)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 256>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e5m2_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_64), 3)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e5m2_f16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_128), 2)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e5m2_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_256), 2)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 256>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_i8_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_64), 3)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_i8_f16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_128), 2)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_i8_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_256), 2)
-{
-	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 256>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e4m3_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_64), 3)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e4m3_bf16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_128), 2)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e4m3_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_256), 2)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 256>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e5m2_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_64), 3)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e5m2_bf16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_128), 2)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_e5m2_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_256), 2)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 256>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_i8_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_64), 3)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_i8_bf16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_128), 2)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_bytes_i8_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_256), 2)
-{
-	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 256>>(p);
-}
-#endif
+ATTENTION_INSTANCE(attention_bytes_e4m3_f16_64, 3, mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 64>>)
+ATTENTION_INSTANCE(attention_bytes_e4m3_f16_128, 2, mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 128>>)
+ATTENTION_INSTANCE(attention_bytes_e4m3_f16_256, 2, mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 256>>)
+ATTENTION_INSTANCE(attention_bytes_e5m2_f16_64, 3, mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 64>>)
+ATTENTION_INSTANCE(attention_bytes_e5m2_f16_128, 2, mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 128>>)
+ATTENTION_INSTANCE(attention_bytes_e5m2_f16_256, 2, mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 256>>)
+ATTENTION_INSTANCE(attention_bytes_i8_f16_64, 3, mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 64>>)
+ATTENTION_INSTANCE(attention_bytes_i8_f16_128, 2, mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 128>>)
+ATTENTION_INSTANCE(attention_bytes_i8_f16_256, 2, mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 256>>)
+ATTENTION_INSTANCE(attention_bytes_e4m3_bf16_64, 3, mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 64>>)
+ATTENTION_INSTANCE(attention_bytes_e4m3_bf16_128, 2, mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 128>>)
+ATTENTION_INSTANCE(attention_bytes_e4m3_bf16_256, 2, mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 256>>)
+ATTENTION_INSTANCE(attention_bytes_e5m2_bf16_64, 3, mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 64>>)
+ATTENTION_INSTANCE(attention_bytes_e5m2_bf16_128, 2, mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 128>>)
+ATTENTION_INSTANCE(attention_bytes_e5m2_bf16_256, 2, mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 256>>)
+ATTENTION_INSTANCE(attention_bytes_i8_bf16_64, 3, mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 64>>)
+ATTENTION_INSTANCE(attention_bytes_i8_bf16_128, 2, mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 128>>)
+ATTENTION_INSTANCE(attention_bytes_i8_bf16_256, 2, mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 256>>)

@@ -25,44 +25,9 @@ static_assert(mma_least_shared_size<shapes<128>> <= CUDA_MMA_SHARED_128_LEAST &&
 		      mma_least_shared_size<shapes<256>> <= CUDA_MMA_SHARED_256_LEAST,
 	      "launchers allocate this much where a block has less");
 
-#if ATTENTION_HAS(attention_mma_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)
-{
-	mma_attend<attention_shapes<half_elements<true>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mma_f16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_128), 2)
-{
-	mma_attend<attention_shapes<half_elements<true>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mma_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_256), 1)
-{
-	mma_attend<attention_shapes<half_elements<true>, 256>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mma_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_64), 2)
-{
-	mma_attend<attention_shapes<half_elements<false>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mma_bf16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_128), 2)
-{
-	mma_attend<attention_shapes<half_elements<false>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mma_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_256), 1)
-{
-	mma_attend<attention_shapes<half_elements<false>, 256>>(p);
-}
-#endif
+ATTENTION_INSTANCE(attention_mma_f16_64, 2, mma_attend<attention_shapes<half_elements<true>, 64>>)
+ATTENTION_INSTANCE(attention_mma_f16_128, 2, mma_attend<attention_shapes<half_elements<true>, 128>>)
+ATTENTION_INSTANCE(attention_mma_f16_256, 1, mma_attend<attention_shapes<half_elements<true>, 256>>)
+ATTENTION_INSTANCE(attention_mma_bf16_64, 2, mma_attend<attention_shapes<half_elements<false>, 64>>)
+ATTENTION_INSTANCE(attention_mma_bf16_128, 2, mma_attend<attention_shapes<half_elements<false>, 128>>)
+ATTENTION_INSTANCE(attention_mma_bf16_256, 1, mma_attend<attention_shapes<half_elements<false>, 256>>)

@@ -296,23 +296,6 @@ static_assert(sizeof(attention_simt_shared<128>) <= CUDA_SIMT_SHARED_128, "launc
 static_assert(sizeof(attention_simt_shared<256>) <= CUDA_SIMT_SHARED_256, "launchers allocate this much");
 static_assert(sizeof(attention_simt_shared<576>) <= CUDA_SIMT_SHARED_576, "launchers allocate this much");
 
-#if ATTENTION_HAS(attention_simt_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_128), 2)
-{
-	attention_simt_attend<128>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_simt_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_256), 2)
-{
-	attention_simt_attend<256>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_simt_576)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_576), 1)
-{
-	attention_simt_attend<576>(p);
-}
-#endif
+ATTENTION_INSTANCE(attention_simt_128, 2, attention_simt_attend<128>)
+ATTENTION_INSTANCE(attention_simt_256, 2, attention_simt_attend<256>)
+ATTENTION_INSTANCE(attention_simt_576, 1, attention_simt_attend<576>)

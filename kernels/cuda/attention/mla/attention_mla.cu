@@ -667,16 +667,5 @@ static_assert(sizeof(mla_shared<mla_shape<true, true>>) + mla_shape<true, true>:
 		      CUDA_MLA_SHARED_LEAST,
 	      "launchers allocate this much");
 
-#if ATTENTION_HAS(attention_mla_f16)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_f16), CUDA_MLA_THREADS, 1)
-{
-	mla_attend<true>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mla_bf16)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_bf16), CUDA_MLA_THREADS, 1)
-{
-	mla_attend<false>(p);
-}
-#endif
+ATTENTION_INSTANCE_OF(attention_mla_f16, CUDA_MLA_THREADS, 1, mla_attend<true>)
+ATTENTION_INSTANCE_OF(attention_mla_bf16, CUDA_MLA_THREADS, 1, mla_attend<false>)

@@ -328,18 +328,9 @@ mla_cluster_attend(const cuda_attention_cluster_params &q)
 	simt_cluster_sync(); /* the other block may still arrive at this one's barriers, or copy to it */
 }
 
-#if ATTENTION_HAS(attention_mla_cluster_f16)
-ATTENTION_KERNEL_OF_CLUSTERS(ATTENTION_NAME(attention_mla_cluster_f16), CUDA_WGMMA_THREADS, 1)
-{
-	mla_cluster_attend<mla_wgmma_shape<true, mla_cluster_block>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mla_cluster_bf16)
-ATTENTION_KERNEL_OF_CLUSTERS(ATTENTION_NAME(attention_mla_cluster_bf16), CUDA_WGMMA_THREADS, 1)
-{
-	mla_cluster_attend<mla_wgmma_shape<false, mla_cluster_block>>(p);
-}
-#endif
+ATTENTION_INSTANCE_OF_CLUSTERS(attention_mla_cluster_f16, CUDA_WGMMA_THREADS, 1,
+	mla_cluster_attend<mla_wgmma_shape<true, mla_cluster_block>>)
+ATTENTION_INSTANCE_OF_CLUSTERS(attention_mla_cluster_bf16, CUDA_WGMMA_THREADS, 1,
+	mla_cluster_attend<mla_wgmma_shape<false, mla_cluster_block>>)
 
 #endif

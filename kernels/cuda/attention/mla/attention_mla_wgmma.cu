@@ -197,18 +197,9 @@ mla_wgmma_attend(const cuda_attention_params &p)
 	}
 }
 
-#if ATTENTION_HAS(attention_mla_wgmma_f16)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_wgmma_f16), CUDA_WGMMA_THREADS, 1)
-{
-	mla_wgmma_attend<mla_wgmma_shape<true, mla_wgmma_block>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_mla_wgmma_bf16)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_wgmma_bf16), CUDA_WGMMA_THREADS, 1)
-{
-	mla_wgmma_attend<mla_wgmma_shape<false, mla_wgmma_block>>(p);
-}
-#endif
+ATTENTION_INSTANCE_OF(attention_mla_wgmma_f16, CUDA_WGMMA_THREADS, 1,
+	mla_wgmma_attend<mla_wgmma_shape<true, mla_wgmma_block>>)
+ATTENTION_INSTANCE_OF(attention_mla_wgmma_bf16, CUDA_WGMMA_THREADS, 1,
+	mla_wgmma_attend<mla_wgmma_shape<false, mla_wgmma_block>>)
 
 #endif

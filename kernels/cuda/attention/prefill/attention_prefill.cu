@@ -14,30 +14,11 @@ static_assert(sizeof(prefill_shared<prefill_shape<half_elements<true>, 64>>) <= 
 static_assert(sizeof(prefill_shared<prefill_shape<half_elements<true>, 128>>) <= CUDA_PREFILL_SHARED_128,
 	      "launchers allocate this much");
 
-#if ATTENTION_HAS(attention_prefill_f16_64)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_prefill_f16_64), CUDA_PREFILL_THREADS, 2)
-{
-	prefill_attend<prefill_shape<half_elements<true>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_prefill_f16_128)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_prefill_f16_128), CUDA_PREFILL_THREADS, 2)
-{
-	prefill_attend<prefill_shape<half_elements<true>, 128>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_prefill_bf16_64)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_prefill_bf16_64), CUDA_PREFILL_THREADS, 2)
-{
-	prefill_attend<prefill_shape<half_elements<false>, 64>>(p);
-}
-#endif
-
-#if ATTENTION_HAS(attention_prefill_bf16_128)
-ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_prefill_bf16_128), CUDA_PREFILL_THREADS, 2)
-{
-	prefill_attend<prefill_shape<half_elements<false>, 128>>(p);
-}
-#endif
+ATTENTION_INSTANCE_OF(attention_prefill_f16_64, CUDA_PREFILL_THREADS, 2,
+	prefill_attend<prefill_shape<half_elements<true>, 64>>)
+ATTENTION_INSTANCE_OF(attention_prefill_f16_128, CUDA_PREFILL_THREADS, 2,
+	prefill_attend<prefill_shape<half_elements<true>, 128>>)
+ATTENTION_INSTANCE_OF(attention_prefill_bf16_64, CUDA_PREFILL_THREADS, 2,
+	prefill_attend<prefill_shape<half_elements<false>, 64>>)
+ATTENTION_INSTANCE_OF(attention_prefill_bf16_128, CUDA_PREFILL_THREADS, 2,
+	prefill_attend<prefill_shape<half_elements<false>, 128>>)

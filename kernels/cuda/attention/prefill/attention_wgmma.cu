@@ -500,25 +500,16 @@ wgmma_attend(const cuda_attention_params &p)
 	}
 }
 
-#define WGMMA_KERNEL(name, f16, dim)                                                                   \
-	static_assert(sizeof(wgmma_shared<wgmma_shape<half_elements<f16>, dim>>) <= CUDA_WGMMA_SHARED_##dim, \
-		      "launchers allocate this much");                                                 \
-	ATTENTION_KERNEL_OF(ATTENTION_NAME(name), CUDA_WGMMA_THREADS, 1)                               \
-	{                                                                                              \
-		wgmma_attend<wgmma_shape<half_elements<f16>, dim>>(p);                                 \
-	}
+#define WGMMA_KERNEL(name, f16, dim) \
+	ATTENTION_WHEN(ATTENTION_HAS(name), \
+		       static_assert(sizeof(wgmma_shared<wgmma_shape<half_elements<f16>, dim>>) <= CUDA_WGMMA_SHARED_##dim, \
+				     "launchers allocate this much"); \
+		       ATTENTION_KERNEL_OF(ATTENTION_NAME(name), CUDA_WGMMA_THREADS, 1) \
+		       { wgmma_attend<wgmma_shape<half_elements<f16>, dim>>(p); })
 
-#if ATTENTION_HAS(attention_wgmma_f16_64)
 WGMMA_KERNEL(attention_wgmma_f16_64, true, 64)
-#endif
-#if ATTENTION_HAS(attention_wgmma_f16_128)
 WGMMA_KERNEL(attention_wgmma_f16_128, true, 128)
-#endif
-#if ATTENTION_HAS(attention_wgmma_bf16_64)
 WGMMA_KERNEL(attention_wgmma_bf16_64, false, 64)
-#endif
-#if ATTENTION_HAS(attention_wgmma_bf16_128)
 WGMMA_KERNEL(attention_wgmma_bf16_128, false, 128)
-#endif
 
 #endif
