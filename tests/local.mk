@@ -19,6 +19,7 @@ GPU_TESTS =
 
 if ENABLE_TESTS
 check_PROGRAMS += $(UNIT_TESTS) $(IT_TESTS)
+check_LTLIBRARIES = $(TEST_LIBS)
 TESTS += $(UNIT_TESTS) $(IT_TESTS) $(LINT_TESTS)
 AM_CPPFLAGS += $(CRITERION_CFLAGS) $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
 endif
@@ -31,7 +32,7 @@ PRODUCT_LIBS = client/cuda/libjit.la daemon/libdaemon.la core/libcore.la proto/l
 	common/libcommon.la
 # Fixtures: those of several directories (support/), and each directory's own.
 TEST_SUPPORT =
-check_LTLIBRARIES = %D%/libsupport.la
+TEST_LIBS = %D%/libsupport.la
 %C%_libsupport_la_SOURCES = $(TEST_SUPPORT)
 # Tests load the fake driver at run time.
 EXTRA_%C%_libsupport_la_DEPENDENCIES = $(FAKE_CUDA_LIBS)

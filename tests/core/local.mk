@@ -9,7 +9,7 @@ UNIT_TESTS += %D%/unit_core %D%/unit_core_adopt %D%/unit_core_arrays %D%/unit_co
 TEST_SUPPORT += %D%/core_fixture.c %D%/core_fixture.h %D%/sharing_fixture.c %D%/sharing_fixture.h
 
 # The core compiled with the fault points of common/fault.h; linked before libcore.la, it takes its place.
-check_LTLIBRARIES += %D%/libcore_faults.la
+TEST_LIBS += %D%/libcore_faults.la
 %C%_libcore_faults_la_SOURCES = $(core_libcore_la_SOURCES) common/fault.c
 %C%_libcore_faults_la_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_FAULTS
 %C%_unit_core_faults_LDADD = %D%/libcore_faults.la $(LDADD)

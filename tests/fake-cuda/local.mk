@@ -8,7 +8,7 @@ SIMT_CXXFLAGS = $(PAGED_CXXFLAGS)
 # Without sanitizers: they know nothing of fibres.
 SIMT_CFLAGS = $(PAGED_PLAIN_CFLAGS)
 
-check_LTLIBRARIES += %D%/libsimt.la
+TEST_LIBS += %D%/libsimt.la
 %C%_libsimt_la_SOURCES = %D%/block.c %D%/copy_async.c %D%/failure.c %D%/fibre.c %D%/fibre.h %D%/hooks.c %D%/mbarrier.c %D%/model.c \
 	%D%/race.c %D%/race_cell.h %D%/race_readers.c %D%/race_readers.h %D%/region.c %D%/registry.c %D%/simt_block.h \
 	%D%/simt_host.h %D%/simt_model.h %D%/simt_run.h %D%/tensor_copy.c %D%/tensor_map.h %D%/wgmma.c
@@ -29,14 +29,14 @@ FAKE_CUDA_KERNELS = %D%/kernels/append.cc %D%/kernels/attention_bulk.cc %D%/kern
 FAKE_CUDA_KERNELS += %D%/kernels/aot.h %D%/kernels/aot_alibi.cc %D%/kernels/aot_capped_window.cc \
 	%D%/kernels/aot_document.cc %D%/kernels/aot_prefix_lm.cc %D%/kernels/aot_sliding_window.cc \
 	%D%/kernels/aot_soft_cap.cc
-check_LTLIBRARIES += %D%/libfakecudakernels.la
+TEST_LIBS += %D%/libfakecudakernels.la
 %C%_libfakecudakernels_la_SOURCES = $(FAKE_CUDA_KERNELS)
 %C%_libfakecudakernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libfakecudakernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 $(%C%_libfakecudakernels_la_OBJECTS): $(AOT_FILES)
 
 # Kernels for tests that run them without a driver
-check_LTLIBRARIES += %D%/libsimtkernels.la
+TEST_LIBS += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = %D%/kernels/append.cc %D%/kernels/attention_bulk.cc \
 	%D%/kernels/attention_bulk_window.cc %D%/kernels/attention_bytes.cc \
 	%D%/kernels/attention_bytes_document.cc %D%/kernels/attention_bytes_window.cc %D%/kernels/attention_combine.cc \
@@ -52,7 +52,7 @@ check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 
 # -rpath makes a shared library of what is not installed.
-check_LTLIBRARIES += %D%/libcuda.la
+TEST_LIBS += %D%/libcuda.la
 %C%_libcuda_la_SOURCES = %D%/backing.c %D%/capture.c %D%/copy.c %D%/cubin.c %D%/cubin.h %D%/device.c %D%/entry.c \
 	%D%/event.c %D%/fake_cuda.h %D%/graph.c %D%/image.h %D%/inject.c %D%/inject.h %D%/memory.c %D%/module.c \
 	%D%/stream.c %D%/tensor_map.c %D%/tensor_map.h %D%/vmm.c
@@ -61,7 +61,7 @@ check_LTLIBRARIES += %D%/libcuda.la
 %C%_libcuda_la_LIBADD = %D%/libfakecudakernels.la %D%/libsimt.la
 
 # A libnvrtc.so.12 that calls the host's compiler, of the version of the fake driver; and a newer one, libnvrtc.so.13.
-check_LTLIBRARIES += %D%/libnvrtc.la %D%/newer/libnvrtc.la
+TEST_LIBS += %D%/libnvrtc.la %D%/newer/libnvrtc.la
 %C%_libnvrtc_la_SOURCES = %D%/inject.c %D%/inject.h %D%/nvrtc.c
 %C%_libnvrtc_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libnvrtc_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_CUDA_CXX='"$(CXX)"' -DFAKE_CUDA_SOURCE='"$(abs_top_srcdir)"' \
@@ -90,7 +90,7 @@ endif
 UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt %D%/unit_simt_async %D%/unit_simt_cluster
 IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run %D%/it_fake_cuda_tensor_map
 TEST_SUPPORT += %D%/fixture.h %D%/load.h %D%/simt_fixture.h
-check_LTLIBRARIES += %D%/libsimtcases.la
+TEST_LIBS += %D%/libsimtcases.la
 %C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h %D%/kernels/bulk_case.h \
 	%D%/kernels/cluster_case.h %D%/kernels/wgmma_case.h
 %C%_libsimtcases_la_CPPFLAGS = $(SIMT_CPPFLAGS)

@@ -6,7 +6,7 @@ LINT_TESTS += %D%/it_bundle.sh
 endif
 GPU_TESTS += %D%/conformance
 
-check_LTLIBRARIES += %D%/libconformance.la
+TEST_LIBS += %D%/libconformance.la
 %C%_libconformance_la_SOURCES = %D%/conformance.cc %D%/conformance.h
 %C%_libconformance_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libconformance_la_CXXFLAGS = $(SIMT_CXXFLAGS)

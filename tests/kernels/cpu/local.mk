@@ -9,7 +9,7 @@ TEST_SUPPORT += %D%/attention_mod_fixture.c %D%/attention_mod_fixture.h
 
 # The tile kernels of every instruction set, and models of those that multiply bf16 pairs.  tile_body.h explains why
 # floating-point contraction is off.
-check_LTLIBRARIES += %D%/libtilemodel.la
+TEST_LIBS += %D%/libtilemodel.la
 %C%_libtilemodel_la_SOURCES = %D%/tile_model.c %D%/tile_model.h %D%/tile_model_vec.h
 %C%_libtilemodel_la_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -fno-var-tracking -Wno-psabi
 %C%_unit_tile_prefill_LDADD = %D%/libtilemodel.la $(LDADD)
