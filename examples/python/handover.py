@@ -4,6 +4,7 @@
 Only a ticket of 16 bytes goes from one to the other.  A test runs it.
 """
 import multiprocessing
+from multiprocessing.connection import Connection
 
 import numpy
 
@@ -12,7 +13,7 @@ import paged
 PROMPT, ANSWER = 100, 20
 
 
-def step(pool, batch, seq, n_tokens, length, value):
+def step(pool: paged.Pool, batch: paged.Batch, seq: int, n_tokens: int, length: int, value: float) -> float:
     """Stands for the model: writes the last n_tokens tokens, whose V is `value`, and attends equally to all."""
     batch.plan([seq], q_len=n_tokens, kv_len=length)
     k = numpy.zeros((n_tokens, pool.n_kv_heads, pool.k_dim), numpy.float32)
@@ -20,10 +21,10 @@ def step(pool, batch, seq, n_tokens, length, value):
         batch.append(layer, k, numpy.full_like(k, value))
         out = batch.attention(layer, numpy.zeros((n_tokens, 9, pool.k_dim), numpy.float32))
     batch.finish()                                      # a GPU has done the work; on a CPU it is done already
-    return out[-1, 0, 0].item()
+    return float(out[-1, 0, 0])
 
 
-def prefill(to_decode):
+def prefill(to_decode: Connection) -> None:
     with paged.connect(name="prefill") as client, client.pool("llama") as pool, pool.batch() as batch:
         [seq] = pool.create(1, PROMPT)
         step(pool, batch, seq, PROMPT, PROMPT, 1.0)
@@ -31,7 +32,7 @@ def prefill(to_decode):
         to_decode.send_bytes(pool.give(seq, PROMPT))    # from now on it can only be read
 
 
-def decode(from_prefill):
+def decode(from_prefill: Connection) -> None:
     ticket = from_prefill.recv_bytes()
     with paged.connect(name="decode") as client, client.pool("llama") as pool, \
             pool.batch(reserve_ahead=32) as batch:

@@ -2,6 +2,7 @@
 # The C extension's interface: names and types.  tests/stub_docstrings.py writes the docstrings, which are those of
 # python/ext.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, final
 
@@ -164,10 +165,10 @@ class NamedMod(NamedTuple):
 def named_mods() -> list[NamedMod]:
     """Ready-made mods, which the text of a mod may call by name, as a list of NamedMod."""
 
-def connect(runtime_dir: str | None = None, *, name: str | None = None, join_token: str | None = None,
-            timeout: float | None = None, threads: int | None = None, run: Literal["own", "openmp"] | None = None,
-            cpus: Sequence[int] | None = None, isa: str | None = None, observer: bool = False,
-            outlive: bool = False, tables_only: bool = False, wait: float | None = None,
+def connect(runtime_dir: str | PathLike[str] | None = None, *, name: str | None = None,
+            join_token: str | None = None, timeout: float | None = None, threads: int | None = None,
+            run: Literal["own", "openmp"] | None = None, cpus: Sequence[int] | None = None, isa: str | None = None,
+            observer: bool = False, outlive: bool = False, tables_only: bool = False, wait: float | None = None,
             log: Callable[[int, str], None] | None = None) -> Client:
     """Attach to the daemon pagedd and return a Client.
 

@@ -73,7 +73,8 @@ def served(daemon: Daemon) -> Iterator[paged.Client]:
 @pytest.fixture(params=["embedded", "served"])
 def client(request: pytest.FixtureRequest) -> paged.Client:
     """A client with one pool, "test", of either kind of owner."""
-    return request.getfixturevalue(request.param)
+    owner: paged.Client = request.getfixturevalue(request.param)
+    return owner
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,13 +57,13 @@ class Daemon:
                 self.kill()
                 pytest.fail(f"pagedd was not ready in time:\n{self.log.read_text()}")
 
-    def connect(self, **options) -> paged.Client:
+    def connect(self, **options: Any) -> paged.Client:
         # The same with and without torch, which other tests import.
         options.setdefault("threads", 1)
         options.setdefault("run", "own")
         return paged.connect(self.runtime_dir, **options)
 
-    def connect_impatient(self, timeout: float, **options) -> tuple[paged.Client, paged.Pool]:
+    def connect_impatient(self, timeout: float, **options: Any) -> tuple[paged.Client, paged.Pool]:
         """A client whose calls wait for a short time only, and its pool.  On a busy machine the first calls take
         longer, and are made again."""
         end = time.monotonic() + LIMIT_S

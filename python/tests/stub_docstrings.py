@@ -10,13 +10,18 @@ Signatures and comments stay as they are.  test_stub.py fails if the file is not
 """
 import ast
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+Definition: TypeAlias = ast.FunctionDef | ast.ClassDef
 
 # Special methods, which Python's own words describe, and a type that the extension does not have.
 UNDOCUMENTED = ("__init__", "__enter__", "__exit__", "__len__", "_BlockArrays")
 
 
-def literal(text, indent):
+def literal(text: str, indent: int) -> list[str]:
     """A docstring of the text, as lines of source."""
     text = text.replace("\\", "\\\\").replace('"""', '\\"""')
     if text.endswith('"'):
@@ -29,7 +34,7 @@ def literal(text, indent):
     return [" " * indent + line if line else "" for line in lines]
 
 
-def definitions(node, owner):
+def definitions(node: ast.Module | ast.ClassDef, owner: Any) -> Iterator[tuple[Definition, str]]:
     """(definition, its docstring at run time) of each definition of a body."""
     for item in node.body:
         if isinstance(item, (ast.FunctionDef, ast.ClassDef)) and item.name not in UNDOCUMENTED:
@@ -41,7 +46,7 @@ def definitions(node, owner):
                 yield from definitions(item, found)
 
 
-def with_docstrings(source, module):
+def with_docstrings(source: str, module: ModuleType) -> str:
     """The text of a stub with the docstrings of a module."""
     lines = source.split("\n")
     # From the end on, so that line numbers before it stay true.
@@ -57,7 +62,7 @@ def with_docstrings(source, module):
     return "\n".join(lines)
 
 
-def main():
+def main() -> None:
     from paged import _paged
 
     path = Path(__file__).parents[1] / "paged" / "_paged.pyi"

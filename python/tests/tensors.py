@@ -59,7 +59,7 @@ _api.PyCapsule_SetName.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 lent: dict[int, Any] = {}
 
 
-@Deleter
+@Deleter    # type: ignore[untyped-decorator]
 def _delete(address: int) -> None:
     del lent[address]
 
@@ -99,7 +99,8 @@ class Taken:
 
     @property
     def tensor(self) -> DLTensor:
-        return self.managed.tensor
+        tensor: DLTensor = self.managed.tensor
+        return tensor
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,7 +112,7 @@ class Taken:
 
     def address(self, *index: int) -> int:
         at = sum(i * s for i, s in zip(index, self.strides, strict=True))
-        return self.tensor.data + self.tensor.byte_offset + at * self.tensor.bits // 8
+        return int(self.tensor.data + self.tensor.byte_offset + at * self.tensor.bits // 8)
 
     def release(self) -> None:
         self.managed.deleter(ctypes.addressof(self.managed))
@@ -119,7 +120,7 @@ class Taken:
 
 def bf16_bits(value: float) -> int:
     """Round to nearest even."""
-    bits = struct.unpack("I", struct.pack("f", value))[0]
+    bits = int(struct.unpack("I", struct.pack("f", value))[0])
     if math.isnan(value):
         return 0x7fc0
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16 & 0xffff

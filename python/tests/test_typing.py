@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of the documentation pass mypy --strict, as a program that uses paged may have to."""
+"""mypy --strict passes: the package, what its tests share, the examples, and the programs of the documentation, as a
+program that uses paged may have to."""
 import os
 import re
 import shutil
@@ -36,7 +37,36 @@ if not DOCUMENTS[-1].exists():
     pytest.skip("the documentation is not in this tree", allow_module_level=True)
 
 
-def test_documentation(tmp_path):
+@pytest.fixture(scope="module")
+def check(tmp_path_factory):
+    """A function that runs mypy.  PyTorch is analysed once for all runs."""
+    cache = tmp_path_factory.mktemp("cache")
+
+    def run(directory, *arguments, path=()):
+        result = subprocess.run(
+            [MYPY, "--strict", "--cache-dir", cache, "--python-executable", sys.executable, *arguments],
+            cwd=directory, text=True, capture_output=True, check=False,
+            env={**os.environ, "MYPYPATH": os.pathsep.join(str(entry) for entry in path)})
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    return run
+
+
+def test_package(check):
+    check(ROOT / "python", "-p", "paged")
+
+
+# Not python/tests/torch, whose mods are as users write them, without types.
+@pytest.mark.parametrize("directory", ["python/tests", "python/tests/transformers", "examples/python",
+                                       "examples/python/demo"])
+def test_fixtures_and_examples(check, directory):
+    files = [file for file in sorted((ROOT / directory).glob("*.py")) if not file.name.startswith("test_")]
+    check(ROOT / directory, "--config-file", ROOT / "python" / "pyproject.toml", *files,
+          path=[ROOT / "python", ROOT / "python" / "tests"])
+
+
+def test_documentation(check, tmp_path):
     (tmp_path / "mypy.ini").write_text(CONFIGURATION)
     programs = []
     for path in DOCUMENTS:
@@ -45,8 +75,5 @@ def test_documentation(tmp_path):
         assert blocks, path
         programs.append(tmp_path / (re.sub(r"\W", "_", str(path.relative_to(ROOT))) + ".py"))
         programs[-1].write_text("\n".join(blocks))
-    result = subprocess.run([MYPY, "--config-file", "mypy.ini", "--python-executable", sys.executable, *programs],
-                            cwd=tmp_path, text=True, capture_output=True, check=False,
-                            env={**os.environ, "MYPYPATH": str(Path(paged.__file__).parents[1])})
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout == f"Success: no issues found in {len(programs)} source files\n"
+    output = check(tmp_path, "--config-file", "mypy.ini", *programs, path=[Path(paged.__file__).parents[1]])
+    assert output == f"Success: no issues found in {len(programs)} source files\n"

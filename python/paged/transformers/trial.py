@@ -126,6 +126,7 @@ def layout_of_config(config: Any) -> Geometry | str | None:
 def cache_layout(cache: Cache) -> Geometry | str:
     """Return what a pool must have for the K and V that a pass has left in a DynamicCache, or why no pool can."""
     shapes: list[tuple[int, int, int]] = []
+    layer: Any
     for index, layer in enumerate(cache.layers):
         # The exact types: others keep more than K and V, or something else.
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or not layer.is_initialized:
@@ -226,6 +227,7 @@ def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 def _digest(cache: Cache) -> str:
     digest = hashlib.sha256()
+    layer: Any
     for layer in cache.layers:
         for values in (layer.keys, layer.values):
             digest.update(f"{tuple(values.shape)} {values.dtype}\n".encode())

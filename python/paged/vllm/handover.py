@@ -63,7 +63,7 @@ class Ticket:
     @classmethod
     def of_params(cls, params: Mapping[str, Any]) -> Ticket:
         """Return the ticket in kv_transfer_params.  Raises ValueError if they have none."""
-        values = [params.get(name) for name in FIELDS]
+        values: list[Any] = [params.get(name) for name in FIELDS]
         for (name, kind), value in zip(FIELDS.items(), values):
             if type(value) is not kind:
                 raise ValueError(f"{name} is {reprlib.repr(value)}" if name in params else f"there is no {name}")

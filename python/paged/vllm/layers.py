@@ -99,7 +99,7 @@ def _is_encoder(layer: Any) -> bool:
                                                                                  AttentionType.ENCODER_ONLY)
 
 
-def _layer_refusal(config: VllmConfig, layer: Any, backend: type, implementation: type) -> str | None:
+def _layer_refusal(config: VllmConfig, layer: Any, backend: type, implementation: Any) -> str | None:
     if type(layer) is not Attention:
         chunk = getattr(layer, "attention_chunk_size", None)
         more = f" (attention_chunk_size {chunk})" if chunk is not None else ""

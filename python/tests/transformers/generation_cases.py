@@ -50,7 +50,7 @@ class Computed:
             self.columns.append(named["input_ids"].shape[1])
             return forward(*arguments, **named)
 
-        model.forward = count   # type: ignore[method-assign]
+        model.forward = count
 
     @property
     def first(self) -> int:

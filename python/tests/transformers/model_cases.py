@@ -54,9 +54,10 @@ def make_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **s
     """A model with eager attention."""
     torch.manual_seed(seed)
     config = AutoConfig.for_model(name, **{**_BASE, **MODELS[name], **settings})
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+    auto: Any = AutoModelForCausalLM
+    model: PreTrainedModel = auto.from_config(config, attn_implementation="eager", dtype=dtype).eval()
     model.generation_config.eos_token_id = None
-    return model.eval()
+    return model
 
 
 def pool_settings(model: PreTrainedModel, **settings: Any) -> dict[str, Any]:

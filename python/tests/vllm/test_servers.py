@@ -124,7 +124,7 @@ def test_kills(start_server, right):
             killed = threads.submit(ask_all, server)
             others = threads.submit(ask_all, stays)
             with start_server.daemon.connect() as client:
-                server.wait_for(lambda: killed.done() or len(client.sequences("small")) > 8)
+                server.wait_for(lambda killed=killed: killed.done() or len(client.sequences("small")) > 8)
             server.kill()
             assert all(answer in (None, expected) for answer, expected in zip(killed.result(), right))
             assert others.result() == right
