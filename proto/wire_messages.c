@@ -315,9 +315,8 @@ TYPE(session_report, session_report, S, NUMBER(SessionReport, session, S, sessio
 TYPE(sequence_report, sequence_report, S, NUMBER(SequenceReport, seq, S, seq),
      NUMBER(SequenceReport, session, S, session), NUMBER(SequenceReport, pid, S, pid),
      NUMBER(SequenceReport, capacity, S, capacity), NUMBER(SequenceReport, n_pages, S, n_pages),
-     NUMBER(SequenceReport, n_trimmed, S, n_trimmed),
-     CLEANED(SequenceReport, name, S, name), CLEANED(SequenceReport, tag, S, tag),
-     NUMBER(SequenceReport, state, S, state));
+     NUMBER(SequenceReport, n_trimmed, S, n_trimmed), CLEANED(SequenceReport, name, S, name),
+     CLEANED(SequenceReport, tag, S, tag), NUMBER(SequenceReport, state, S, state));
 #undef S
 
 #define S struct paged_ticket_entry

@@ -452,10 +452,10 @@ PyObject *
 report_seq_entry(const struct paged_seq_entry *entry)
 {
 	static const struct report_field fields[] = {
-		FIELD(paged_seq_entry, seq, U64),       FIELD(paged_seq_entry, session, U32),
-		FIELD(paged_seq_entry, pid, U32),       FIELD(paged_seq_entry, capacity, U32),
-		FIELD(paged_seq_entry, n_pages, U32),   FIELD(paged_seq_entry, n_trimmed, U32),
-		FIELD(paged_seq_entry, name, TEXT),     FIELD(paged_seq_entry, tag, TEXT),
+		FIELD(paged_seq_entry, seq, U64),     FIELD(paged_seq_entry, session, U32),
+		FIELD(paged_seq_entry, pid, U32),     FIELD(paged_seq_entry, capacity, U32),
+		FIELD(paged_seq_entry, n_pages, U32), FIELD(paged_seq_entry, n_trimmed, U32),
+		FIELD(paged_seq_entry, name, TEXT),   FIELD(paged_seq_entry, tag, TEXT),
 		FIELD(paged_seq_entry, state, U32),
 	};
 
