@@ -61,9 +61,20 @@ struct table_memory {
 	struct table_memory_list {
 		uint32_t first, last;
 	} lists[TABLE_MEMORY_LISTS];
-	/* The request under way: */
-	uint64_t n_requested; /* at most as many more */
-	uint64_t n_ahead;     /* further ones, for pages ahead of need */
+};
+
+/** What the request whose number is `stamp` asks of a pool. */
+struct request_totals {
+	uint64_t stamp;
+	uint64_t n_requested;     /* pages */
+	uint64_t n_taken;         /* pages that the request takes: n_requested and those taken ahead */
+	uint32_t n_newly_charged; /* shared pages that the session's tenant is not charged yet */
+	uint32_t n_kept;          /* cached pages that the request shares, so it cannot evict them */
+	uint64_t n_ahead;         /* further pages, taken only as far as n_spare allows */
+	uint32_t n_spare;         /* pages to spare once n_requested are taken */
+	uint32_t n_created;       /* slots */
+	uint64_t n_table_units;   /* of table_memory, at most */
+	uint64_t n_table_ahead;   /* further ones, for pages ahead of need */
 };
 
 /** State of a slot that is not in the region. */
@@ -232,16 +243,7 @@ struct core_pool {
 	uint32_t n_sequences;
 	uint32_t n_retired; /* slots whose generations are used up */
 
-	/* Totals of the request whose number is `stamp`. */
-	uint64_t stamp;
-	uint64_t n_requested;     /* pages */
-	uint64_t n_taken;         /* pages that the request takes: n_requested and those taken ahead */
-	uint32_t n_newly_charged; /* shared pages that the session's tenant is not charged yet */
-	uint32_t n_kept;          /* cached pages that the request shares, so it cannot evict them */
-	uint64_t n_ahead;         /* further pages, taken only as far as n_spare allows */
-	uint32_t n_spare;         /* pages to spare once n_requested are taken */
-	uint32_t n_created;       /* slots */
-
+	struct request_totals request; /* the current one, or the last one of this pool */
 	struct table_memory table_memory;
 	struct core_audit *audit; /* under way, or NULL; called before each change */
 

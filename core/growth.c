@@ -103,9 +103,10 @@ growth_is_long(const struct core *core, uint64_t n_shared)
 
 	for (uint32_t i = 0; i < core->n_pools; i++) {
 		const struct core_pool *pool = core->pools[i];
-		uint64_t n_taken = MAX(pool->n_taken, pool->n_requested), n_free = core_pool_n_free(pool);
+		uint64_t n_taken = MAX(pool->request.n_taken, pool->request.n_requested),
+			 n_free = core_pool_n_free(pool);
 
-		if (pool->stamp == core->stamp)
+		if (pool->request.stamp == core->stamp)
 			n += n_taken + (n_taken > n_free ? n_taken - n_free : 0);
 	}
 	return n > core->step;

@@ -20,7 +20,7 @@ hold_check_page(struct core_pool *pool, const struct core_session *session, uint
 	if (pool->pages[page].marked)
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: page %u is named twice", pool->name, page);
 	pool->pages[page].marked = 1;
-	pool->n_kept += page_count(pool, page) == 0;
+	pool->request.n_kept += page_count(pool, page) == 0;
 	tenant_count_shared(pool, session->tenant, page);
 	return PAGED_OK;
 }

@@ -128,19 +128,10 @@ request_check_trimmed(const struct core *core, paged_seq_id id, uint32_t n_token
 void
 request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots)
 {
-	if (pool->stamp != core->stamp) {
-		pool->stamp = core->stamp;
-		pool->n_requested = 0;
-		pool->n_ahead = 0;
-		pool->n_taken = 0;
-		pool->n_kept = 0;
-		pool->n_newly_charged = 0;
-		pool->n_created = 0;
-		pool->table_memory.n_requested = 0;
-		pool->table_memory.n_ahead = 0;
-	}
-	pool->n_requested += n_pages;
-	pool->n_created += n_slots;
+	if (pool->request.stamp != core->stamp)
+		pool->request = (struct request_totals){ .stamp = core->stamp };
+	pool->request.n_requested += n_pages;
+	pool->request.n_created += n_slots;
 }
 
 enum paged_status
@@ -153,7 +144,7 @@ request_fail_short(const struct core_pool *pool, uint64_t n_pages, uint64_t page
 		.slots_missing = (uint32_t)MIN(slots_missing, UINT32_MAX),
 		.n_requested = (uint32_t)MIN(n_pages, UINT32_MAX),
 		.n_free = core_pool_n_free(pool),
-		.n_cached = pool->n_cached - MIN(pool->n_kept, pool->n_cached),
+		.n_cached = pool->n_cached - MIN(pool->request.n_kept, pool->n_cached),
 		.n_others = pool->n_referenced, /* the library subtracts the session's own */
 		.n_quarantined = pool->n_quarantined,
 		.n_promised = pool->n_promised,
@@ -164,7 +155,7 @@ request_fail_short(const struct core_pool *pool, uint64_t n_pages, uint64_t page
 static void
 request_fail_pages(const struct core_pool *pool, struct paged_error *error)
 {
-	uint32_t n_cached = pool->n_cached - MIN(pool->n_kept, pool->n_cached);
+	uint32_t n_cached = pool->n_cached - MIN(pool->request.n_kept, pool->n_cached);
 	char cached[32] = "", promised[64] = "", held[48] = "";
 
 	if (n_cached > 0)
@@ -174,15 +165,15 @@ request_fail_pages(const struct core_pool *pool, struct paged_error *error)
 	if (pool->n_held > 0)
 		snprintf(held, sizeof(held), ", holds keep %u", pool->n_held);
 	paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)", pool->name,
-		   (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached, pool->n_quarantined, promised,
-		   held);
+		   (unsigned long long)pool->request.n_requested, core_pool_n_free(pool), cached, pool->n_quarantined,
+		   promised, held);
 }
 
 enum paged_status
 request_check_free(struct core_pool *pool, const struct core_session *session, struct paged_error *error)
 {
 	uint32_t n_left, n_available = core_pool_n_available(pool), n_slots = core_pool_n_free_slots(pool);
-	uint64_t n_wanted = pool->n_requested + pool->n_kept;
+	uint64_t n_wanted = pool->request.n_requested + pool->request.n_kept;
 	uint64_t pages_missing = n_wanted > n_available ? n_wanted - n_available : 0;
 	enum paged_status status;
 
@@ -190,23 +181,25 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 	status = tenant_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
 		return status;
-	if (pool->n_created > n_slots) {
+	if (pool->request.n_created > n_slots) {
 		paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free", pool->name,
-			   pool->n_created, n_slots, pool->view.n_slots);
-		return request_fail_short(pool, pool->n_requested, pages_missing, pool->n_created - n_slots, error);
+			   pool->request.n_created, n_slots, pool->view.n_slots);
+		return request_fail_short(pool, pool->request.n_requested, pages_missing,
+					  pool->request.n_created - n_slots, error);
 	}
 	status = table_memory_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
 		return status;
 	if (pages_missing > 0) {
 		request_fail_pages(pool, error);
-		return request_fail_short(pool, pool->n_requested, pages_missing, 0, error);
+		return request_fail_short(pool, pool->request.n_requested, pages_missing, 0, error);
 	}
 	n_left = tenant_n_left(pool, session->tenant);
-	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)n_wanted);
+	pool->request.n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)n_wanted);
 	if (n_left != UINT32_MAX)
-		pool->n_spare = MIN(pool->n_spare, n_left - MIN(n_left, (uint32_t)pool->n_requested));
+		pool->request.n_spare =
+			MIN(pool->request.n_spare, n_left - MIN(n_left, (uint32_t)pool->request.n_requested));
 	if (!table_memory_has_ahead(pool, session->tenant))
-		pool->n_spare = 0;
+		pool->request.n_spare = 0;
 	return PAGED_OK;
 }

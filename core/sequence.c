@@ -47,7 +47,7 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 		return status;
 
 	for (uint32_t i = 0; i < n && operation == NULL; i++)
-		lru_make_room(core->pools[specs[i].pool], core->pools[specs[i].pool]->n_requested);
+		lru_make_room(core->pools[specs[i].pool], core->pools[specs[i].pool]->request.n_requested);
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_pool *pool = core->pools[specs[i].pool];
 
@@ -84,8 +84,8 @@ reserve_pages_taken(const struct core *core, const struct paged_seq_item *item)
 	uint64_t n_ahead = reserve_pages_ahead(pool, item);
 
 	/* If the spare pages do not suffice, each item gets a share in proportion to its n_ahead. */
-	if (pool->n_ahead > pool->n_spare)
-		n_ahead = n_ahead * pool->n_spare / pool->n_ahead;
+	if (pool->request.n_ahead > pool->request.n_spare)
+		n_ahead = n_ahead * pool->request.n_spare / pool->request.n_ahead;
 	return reserve_pages(pool, item) + (uint32_t)n_ahead - page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq));
 }
 
@@ -98,7 +98,7 @@ reserve_count_pages(struct core *core, const struct paged_seq_item *item, struct
 		return request_fail(core, item->seq, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
 				    pool->view.max_length, item->n_tokens);
 	request_count(core, pool, reserve_pages(pool, item) - page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), 0);
-	pool->n_ahead += reserve_pages_ahead(pool, item);
+	pool->request.n_ahead += reserve_pages_ahead(pool, item);
 	table_memory_count(pool, PAGED_SEQ_SLOT(item->seq), reserve_pages(pool, item), reserve_pages_ahead(pool, item));
 	return PAGED_OK;
 }
@@ -120,12 +120,12 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 		return status;
 
 	for (uint32_t i = 0; i < n; i++)
-		request_pool(core, items[i].seq)->n_taken += reserve_pages_taken(core, &items[i]);
+		request_pool(core, items[i].seq)->request.n_taken += reserve_pages_taken(core, &items[i]);
 	status = growth_create_if_long(core, session, n, &operation, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n && operation == NULL; i++)
-		lru_make_room(request_pool(core, items[i].seq), request_pool(core, items[i].seq)->n_taken);
+		lru_make_room(request_pool(core, items[i].seq), request_pool(core, items[i].seq)->request.n_taken);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct core_pool *pool = request_pool(core, items[i].seq);
 		uint32_t n_pages = page_table_n_pages(pool, PAGED_SEQ_SLOT(items[i].seq));

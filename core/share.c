@@ -48,7 +48,7 @@ chain_check(struct core_pool *pool, const struct core_session *session, const st
 		if (parent.serial != at.serial || (at.serial != 0 && parent.page != at.page))
 			return chain_fail(pool, i, page, "does not follow the page before it", error);
 		at = node_ref(pool, page);
-		pool->n_kept += page_count(pool, page) == 0;
+		pool->request.n_kept += page_count(pool, page) == 0;
 		tenant_count_shared(pool, session->tenant, page);
 	}
 	if (start->n_pages == 0 && start->serial != 0)
@@ -114,15 +114,15 @@ start_check(struct core *core, const struct core_session *session, struct core_p
 static void
 start_recount_shared(struct core_pool *pool, const struct core_session *session, const struct seq_start_list *list)
 {
-	pool->n_kept = 0;
-	pool->n_newly_charged = 0;
+	pool->request.n_kept = 0;
+	pool->request.n_newly_charged = 0;
 	for (uint32_t i = 0; i < list->n_pages; i++) {
 		struct pool_page *page = &pool->pages[list->pages[i]];
 
 		if (page->marked)
 			continue;
 		page->marked = 1;
-		pool->n_kept += page_count(pool, list->pages[i]) == 0;
+		pool->request.n_kept += page_count(pool, list->pages[i]) == 0;
 		tenant_count_shared(pool, session->tenant, list->pages[i]);
 	}
 	for (uint32_t i = 0; i < list->n_pages; i++)
@@ -202,7 +202,7 @@ core_seq_start(struct core *core, uint32_t session_id, const struct seq_start_li
 		node_used(core, pool, list->pages[i], session);
 	}
 	if (operation == NULL)
-		lru_make_room(pool, pool->n_requested);
+		lru_make_room(pool, pool->request.n_requested);
 	for (uint32_t i = 0; i < list->n; pages += list->specs[i++].n_pages) {
 		ids[i] = start_apply(pool, session, &list->specs[i], pages);
 		growth_add(core, session, operation, i, ids[i], request_pages(pool, list->specs[i].n_tokens));
@@ -325,7 +325,8 @@ core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct s
 	for (uint32_t i = 0; i < n; i++)
 		core_pool_change_begin(request_pool(core, forks[i].parent));
 	for (uint32_t i = 0; i < n; i++)
-		lru_make_room(request_pool(core, forks[i].parent), request_pool(core, forks[i].parent)->n_requested);
+		lru_make_room(request_pool(core, forks[i].parent),
+			      request_pool(core, forks[i].parent)->request.n_requested);
 	for (uint32_t i = 0; i < n;) {
 		uint32_t n_equal = fork_ref(core, n - i, &forks[i]);
 

@@ -293,17 +293,16 @@ table_memory_make_room(struct core_pool *pool, uint64_t n_units)
 void
 table_memory_count_new(struct core_pool *pool, uint32_t n_entries)
 {
-	pool->table_memory.n_requested += table_units_most(&pool->table_memory, n_entries);
+	pool->request.n_table_units += table_units_most(&pool->table_memory, n_entries);
 }
 
 void
 table_memory_count(struct core_pool *pool, uint32_t slot, uint32_t n_entries, uint32_t n_ahead)
 {
-	struct table_memory *memory = &pool->table_memory;
 	uint32_t n_now = pool->slots[slot].table.n_needed, n = table_units(pool, slot, n_entries);
 
-	memory->n_requested += n > n_now ? n - n_now : 0;
-	memory->n_ahead += table_units(pool, slot, n_entries + n_ahead) - n;
+	pool->request.n_table_units += n > n_now ? n - n_now : 0;
+	pool->request.n_table_ahead += table_units(pool, slot, n_entries + n_ahead) - n;
 }
 
 static uint64_t
@@ -338,10 +337,9 @@ tenant_fail_table(const struct core_pool *pool, uint32_t number, uint64_t n_unit
 bool
 table_memory_has_ahead(struct core_pool *pool, uint32_t tenant)
 {
-	struct table_memory *memory = &pool->table_memory;
-	uint64_t n = memory->n_requested + memory->n_ahead;
+	uint64_t n = pool->request.n_table_units + pool->request.n_table_ahead;
 
-	return memory->n_ahead == 0 ||
+	return pool->request.n_table_ahead == 0 ||
 	       (tenant_has_room(pool, table_tenant(pool, tenant), n) && table_memory_make_room(pool, n));
 }
 
@@ -350,15 +348,15 @@ table_memory_check(struct core_pool *pool, uint32_t tenant, struct paged_error *
 {
 	struct table_memory *memory = &pool->table_memory;
 
-	if (!tenant_has_room(pool, table_tenant(pool, tenant), memory->n_requested))
-		return tenant_fail_table(pool, tenant, memory->n_requested, error);
-	if (memory->n_requested == 0 || table_memory_make_room(pool, memory->n_requested))
+	if (!tenant_has_room(pool, table_tenant(pool, tenant), pool->request.n_table_units))
+		return tenant_fail_table(pool, tenant, pool->request.n_table_units, error);
+	if (pool->request.n_table_units == 0 || table_memory_make_room(pool, pool->request.n_table_units))
 		return PAGED_OK;
 	return paged_fail(
 		error, PAGED_ERR_FULL,
 		"pool %s: page tables of %llu bytes requested, %llu of %llu used (table-memory): end sequences "
 		"or forks",
-		pool->name, (unsigned long long)(memory->n_requested * memory->unit_size),
+		pool->name, (unsigned long long)(pool->request.n_table_units * memory->unit_size),
 		(unsigned long long)(memory->n_needed * memory->unit_size),
 		(unsigned long long)(memory->limit * memory->unit_size));
 }

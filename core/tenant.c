@@ -81,7 +81,7 @@ tenant_free_quarantined(struct core_pool *pool, uint32_t tenant, uint32_t page)
 void
 tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page)
 {
-	pool->n_newly_charged += tenant != 0 && !tenant_is_charged(pool, tenant, page);
+	pool->request.n_newly_charged += tenant != 0 && !tenant_is_charged(pool, tenant, page);
 }
 
 uint32_t
@@ -125,11 +125,11 @@ tenant_fail_pages(const struct core_pool *pool, uint32_t tenant, uint64_t n_page
 enum paged_status
 tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *error)
 {
-	uint64_t n_pages = pool->n_requested + pool->n_newly_charged;
+	uint64_t n_pages = pool->request.n_requested + pool->request.n_newly_charged;
 
 	if (n_pages > 0 && n_pages > tenant_n_left(pool, tenant))
 		return tenant_fail_pages(pool, tenant, n_pages, error);
-	return tenant_check_slots(pool, tenant, pool->n_created, error);
+	return tenant_check_slots(pool, tenant, pool->request.n_created, error);
 }
 
 /* Check */

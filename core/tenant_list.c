@@ -262,7 +262,7 @@ tenant_check_slots(const struct core_pool *pool, uint32_t tenant, uint32_t n, st
 		   "or raise %s or sequences",
 		   own->name, pool->name, n, own_pool->n_sequences, own_pool->limits.n_sequences, pool->view.n_slots,
 		   tenant_setting(own));
-	return request_fail_short(pool, pool->n_requested, 0,
+	return request_fail_short(pool, pool->request.n_requested, 0,
 				  (uint64_t)own_pool->n_sequences + n - own_pool->limits.n_sequences, error);
 }
 
