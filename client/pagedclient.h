@@ -296,7 +296,14 @@ struct paged_client_params {
 	 * with the status of the last attempt.  0: it tries once.  An embedded owner ignores it.
 	 */
 	uint32_t wait_ms;
-	uint32_t reserved;
+	/**
+	 * 1, or the environment variable PAGED_CHECK=1: attention and publish fail with PAGED_ERR_INVALID if they use a
+	 * token that was never appended in the layer, or in all layers, and the message names sequence, token and
+	 * layer. For tests of an engine; takes memory and time.  Of sequences that this client created or started,
+	 * whose tokens it alone writes, by paged_append(); those that were adopted, forked, or planned by
+	 * paged_batch_plan_device() are not checked.
+	 */
+	uint32_t check;
 };
 
 /**

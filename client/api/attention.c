@@ -2,6 +2,7 @@
 /* The calls on a planned batch: check the caller's tensors, then call the back end. */
 #include "config.h"
 
+#include "client/api/checking.h"
 #include "client/api/batch/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
@@ -290,6 +291,8 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	args.n_rows = batch->n_rows;
 	status = batch->pool->compute_ops->append(batch, &args, &error);
 	append_check_again(batch, complete.positions);
+	if (status == PAGED_OK && batch->pool->checking != NULL)
+		checking_append(batch, layer, complete.positions != NULL);
 	return client_leave(batch->pool->client, status, &error);
 }
 
@@ -430,6 +433,8 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.v_scale = complete.v_scale;
 	if (status == PAGED_OK)
 		status = overlap_check_attention(batch, &args, &error);
+	if (status == PAGED_OK && batch->pool->checking != NULL)
+		status = checking_attention(batch, layer, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
 	args.pages = batch_layer_pages(batch, layer);

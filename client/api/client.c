@@ -70,6 +70,14 @@ client_choose_timeout(uint32_t *timeout_ms_p, struct paged_error *error)
 	return PAGED_OK;
 }
 
+static bool
+client_is_checked(void)
+{
+	const char *text = secure_getenv("PAGED_CHECK");
+
+	return text != NULL && text[0] == '1' && text[1] == '\0';
+}
+
 /* Create a client that is not attached yet; NULL if there is no memory. */
 static struct paged_client *
 client_create(void)
@@ -150,6 +158,9 @@ client_complete_params(struct paged_client *client, struct paged_client_params *
 		return paged_fail(error, PAGED_ERR_INVALID, "observer is %u, must be 0 or 1", params->observer);
 	if (params->tables_only > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "tables_only is %u, must be 0 or 1", params->tables_only);
+	if (params->check > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "check is %u, must be 0 or 1", params->check);
+	client->checks = params->check != 0 || client_is_checked();
 	if (params->observer != 0 && params->join_token != NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token is not possible");
 	status = client_threads_in(client, params, error);

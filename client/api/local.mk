@@ -10,6 +10,8 @@ client_libpagedclient_la_SOURCES += \
 	%D%/batch/batch_publish.c \
 	%D%/batch/batch_reserve.c \
 	%D%/batch/batch_row.c \
+	%D%/checking.c \
+	%D%/checking.h \
 	%D%/client.c \
 	%D%/compute_backends.c \
 	%D%/compute_backends.h \

@@ -33,6 +33,7 @@ struct paged_client {
 	LIST_HEAD(, paged_pool) pools;
 	pthread_mutex_t pools_mutex; /* also guards `pools`, for readers that cannot wait for the owner; taken last */
 	enum paged_status open_status;
+	bool checks;                      /* pools check what is published and read (checking.h) */
 	struct kernel_team_params team;   /* of each batch */
 	uint32_t *cpus;                   /* the CPU list that `team` points to */
 	struct cuda_compiler *compiler;   /* for mods of pools in GPU memory; NULL: not needed yet */
@@ -51,6 +52,7 @@ struct paged_pool {
 	LIST_HEAD(, paged_block_mask) block_masks;
 	struct mask_memory mask_memory; /* spare arrays for its block masks */
 	struct cuda_kernels *kernels;   /* back end cuda: loaded while the pool has batches */
+	struct checking *checking;      /* NULL: off */
 	struct publishing *publishing;  /* publishes without a reply; NULL: the pool publishes nothing */
 	struct owner_pool mapping;
 	const struct compute_ops *compute_ops;

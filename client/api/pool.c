@@ -10,6 +10,7 @@
 
 #include "client/api/batch/batch.h"
 #include "client/api/compute_backends.h"
+#include "client/api/checking.h"
 #include "client/api/enter.h"
 #include "client/api/mods/block_mask.h"
 #include "client/api/mods/mod.h"
@@ -57,6 +58,8 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 		/* Without pages, no driver is there to be asked. */
 		pool->compute_ops = compute_backends_find(pool->mapping.tables_only ? "host" : pool->mapping.backend);
 		assert(pool->compute_ops != NULL); /* the owner has the same back ends */
+		if (client->checks)
+			checking_open(pool);
 		pthread_mutex_lock(&client->pools_mutex);
 		LIST_INSERT_HEAD(&client->pools, pool, link);
 		pthread_mutex_unlock(&client->pools_mutex);
@@ -90,6 +93,7 @@ pool_free(struct paged_pool *pool, bool in_child)
 	while (pool->mods != NULL)
 		client_mod_free(pool->mods);
 	publishing_close(pool, in_child);
+	checking_close(pool, in_child);
 	owner->ops->pool_close(owner, &pool->mapping, in_child);
 	free(pool);
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "client/api/checking.h"
 #include "client/api/batch/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
@@ -301,5 +302,8 @@ paged_batch_plan_device(struct paged_batch *batch, const struct paged_plan_devic
 		status = plan_lengths_in(&lengths, &complete, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
-	return batch_plan(batch, complete.n_rows, complete.rows, &lengths);
+	status = batch_plan(batch, complete.n_rows, complete.rows, &lengths);
+	if (status == PAGED_OK && batch->pool->checking != NULL)
+		checking_forget(batch);
+	return status;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "client/api/checking.h"
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
 #include "client/api/seq/publishing.h"
@@ -202,7 +203,10 @@ publish_range_check(struct paged_pool *pool, const struct paged_publish *publish
 	/* What comes next was given back, so the sequence can publish nothing more. */
 	if (snapshot.published / source->page_size < snapshot.first)
 		range->from = range->end;
-	return prefix_source_check_tokens(source, range->from, error);
+	if (pool->checking != NULL && range->from < range->end)
+		status = checking_publish(pool, publish->seq, range->from * source->page_size,
+					  range->end * source->page_size, error);
+	return status == PAGED_OK ? prefix_source_check_tokens(source, range->from, error) : status;
 }
 
 enum paged_status

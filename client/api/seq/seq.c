@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/api/checking.h"
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
 #include "client/params.h"
@@ -88,6 +89,9 @@ paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_p
 		status = client->owner->ops->create(client->owner, (uint32_t)n, specs, ids, &error);
 		client_unlock(client);
 	}
+	for (size_t i = 0; i < n && status == PAGED_OK; i++)
+		if (params[i].pool->checking != NULL)
+			checking_begin(params[i].pool, ids[i], 0);
 	free(specs);
 	return client_leave(client, status, &error);
 }
@@ -118,12 +122,30 @@ paged_seq_reserve(struct paged_client *client, size_t n, const struct paged_seq_
 	return status != PAGED_OK ? status : seq_request_change(client, client->owner->ops->reserve, n, items);
 }
 
+/* What was truncated counts as not appended; pools are few. */
+static void
+seq_check_truncated(struct paged_client *client, size_t n, const struct paged_seq_item *items)
+{
+	struct paged_pool *pool;
+
+	pthread_mutex_lock(&client->pools_mutex);
+	LIST_FOREACH(pool, &client->pools, link)
+		for (size_t i = 0; i < n && pool->checking != NULL; i++)
+			if (PAGED_SEQ_POOL(items[i].seq) == pool->mapping.index)
+				checking_truncate(pool, items[i].seq, items[i].n_tokens);
+	pthread_mutex_unlock(&client->pools_mutex);
+}
+
 enum paged_status
 paged_seq_truncate(struct paged_client *client, size_t n, const struct paged_seq_item *items)
 {
 	enum paged_status status = seq_request_enter(client, n, items != NULL);
 
-	return status != PAGED_OK ? status : seq_request_change(client, client->owner->ops->truncate, n, items);
+	if (status == PAGED_OK)
+		status = seq_request_change(client, client->owner->ops->truncate, n, items);
+	if (status == PAGED_OK && client->checks)
+		seq_check_truncated(client, n, items);
+	return status;
 }
 
 enum paged_status

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "client/api/checking.h"
 #include "client/api/enter.h"
 #include "client/api/seq/prefix.h"
 #include "client/api/seq/seq.h"
@@ -258,6 +259,8 @@ paged_seq_start(struct paged_pool *pool, size_t n, const struct paged_start *sta
 		ids[i] = call.ids[i];
 		if (n_shared != NULL)
 			n_shared[i] = call.found[i].n_pages * pool->mapping.view.page_size;
+		if (pool->checking != NULL)
+			checking_begin(pool, ids[i], call.found[i].n_pages * pool->mapping.view.page_size);
 	}
 	free(call.found);
 	free(call.ids);
