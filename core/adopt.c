@@ -8,7 +8,11 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "core/core_internal.h"
+#include "core/page_table.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
+#include "core/ticket.h"
 
 /* The tenant of the sequences, as long as they are in the ticket. */
 static uint32_t

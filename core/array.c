@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core_internal.h"
+#include "core/session.h"
+#include "core/tenant.h"
 
 /* The arrays of one name in a session: the complete one and the upload under way. */
 struct array_slot {

@@ -17,7 +17,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "core/core_internal.h"
+#include "core/audit.h"
 
 /* Flags in audit_page.found: the page is in the free list; a node stands for it. */
 #define LISTED (1u << 30)

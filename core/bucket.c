@@ -5,7 +5,9 @@
  * place of one of the tenant that has most nodes there, and of that tenant's session with most.  Among these, the nodes
  * that others use go last, because a member may publish what others begin with only to have it displaced under them.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/session.h"
 
 void
 bucket_insert(struct core_pool *pool, uint32_t page, uint64_t hash)

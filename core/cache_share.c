@@ -6,7 +6,9 @@
  *
  * A page on which another tenant's page depends is not evicted in this way: it leaves the list and is the pool's.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/pages.h"
+#include "core/tenant.h"
 
 #include <string.h>
 

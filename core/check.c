@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* core_check(): the core's own lists and counts are consistent; audit.c recounts a pool's pages. */
-#include "core/core_internal.h"
+#include "core/audit.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/request.h"
+#include "core/tenant.h"
+#include "core/ticket.h"
 
 #include <stdlib.h>
 

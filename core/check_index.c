@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Part of core_check(): nodes, buckets and the lists of cached pages are consistent. */
-#include "core/core_internal.h"
+#include "core/audit.h"
+#include "core/node.h"
+#include "core/page_table.h"
 
 #include <stdlib.h>
 

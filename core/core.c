@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "core/array.h"
-#include "core/core_internal.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
+#include "core/ticket.h"
 
 enum paged_status
 core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core **core_p, struct paged_error *error)

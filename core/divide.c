@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the lists of a publish to an item for each of its sequences. */
-#include "core/core_internal.h"
+#include "core/request.h"
 
 /* Pages [first, first + n_pages) of the list; *extra_p is the number of extras that the sequences before took. */
 static struct prefix_keys

@@ -6,7 +6,11 @@
  */
 #include <sys/param.h>
 
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/request.h"
+#include "core/tenant.h"
 
 /* Pages of its own that the item does not have yet. */
 static uint32_t

@@ -3,7 +3,12 @@
  * Holds: page tables whose pages are any published ones, in any order.  A hold only keeps them from eviction, for a
  * session that copies them elsewhere.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
 
 static enum paged_status
 hold_check_page(struct core_pool *pool, const struct core_session *session, uint32_t page, uint64_t serial,

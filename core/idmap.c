@@ -4,7 +4,7 @@
  * moves the entries behind it; only live ids have entries, so the array stays
  * short however many ids were ever given out.
  */
-#include "core/core_internal.h"
+#include "core/session.h"
 
 #include <assert.h>
 #include <stdlib.h>

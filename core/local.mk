@@ -5,6 +5,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/array.c \
 	%D%/array.h \
 	%D%/audit.c \
+	%D%/audit.h \
 	%D%/bucket.c \
 	%D%/cache_share.c \
 	%D%/check.c \
@@ -18,21 +19,28 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/idmap.c \
 	%D%/lru.c \
 	%D%/node.c \
+	%D%/node.h \
 	%D%/operation.c \
 	%D%/page_table.c \
+	%D%/page_table.h \
 	%D%/pages.c \
+	%D%/pages.h \
 	%D%/pin.c \
 	%D%/pool.c \
 	%D%/publish.c \
 	%D%/published.c \
 	%D%/request.c \
-	%D%/session_cleanup.c \
+	%D%/request.h \
 	%D%/sequence.c \
 	%D%/session.c \
+	%D%/session.h \
+	%D%/session_cleanup.c \
 	%D%/session_query.c \
 	%D%/share.c \
 	%D%/table_memory.c \
 	%D%/tenant.c \
+	%D%/tenant.h \
 	%D%/tenant_list.c \
 	%D%/ticket.c \
+	%D%/ticket.h \
 	%D%/trim.c

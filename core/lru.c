@@ -5,7 +5,10 @@
  * ancestor that lru_release_next() finds; if that is too far away, the ancestor may be evicted first, and the page
  * leaves with it.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/ticket.h"
 
 #include <assert.h>
 #include <sys/param.h>

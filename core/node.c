@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index of published pages: nodes are stored and removed here and nowhere else.  region.h has the order of stores.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/pages.h"
+#include "core/tenant.h"
 
 #include <assert.h>
 

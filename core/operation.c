@@ -4,7 +4,8 @@
  * it changes anything, so that no step can fail for want of them.  Between two steps the lists and page tables are as
  * after any request, and other sessions may change whatever the operation does not own.
  */
-#include "core/core_internal.h"
+#include "core/request.h"
+#include "core/session.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page table of a sequence: opened, grown, shrunk, closed, its pages replaced, as a seqlock's writer. */
-#include "core/core_internal.h"
+#include "core/audit.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/request.h"
+#include "core/tenant.h"
 
 #include <assert.h>
 #include <stdio.h>

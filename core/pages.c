@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The states of a page: free, referenced, cached, quarantined.  No other file changes them. */
-#include "core/core_internal.h"
+#include "core/audit.h"
+#include "core/node.h"
+#include "core/pages.h"
+#include "core/tenant.h"
 
 #include <assert.h>
 #include <string.h>

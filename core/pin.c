@@ -4,7 +4,11 @@
  * it needs no change when one of them is removed, and is shortened before the counts of pins matter; each node counts
  * the pins that cover it.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/pages.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
 
 #include <stdlib.h>
 #include <string.h>

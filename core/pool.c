@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pool's memory of the core: lists, counts and its table region. */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/pages.h"
 
 #include <assert.h>
 #include <stdlib.h>

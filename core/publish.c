@@ -6,7 +6,9 @@
  */
 #include <sys/param.h>
 
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/request.h"
 
 /* Pages whose hashes are computed before their nodes are stored, so that the cache misses overlap. */
 #define PUBLISH_BATCH 32u

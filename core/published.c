@@ -7,7 +7,8 @@
  * A slot whose first page with a page table entry is past its tip can publish nothing more, so it has no tip: sequences
  * that hold no page would else cost time at each eviction of the nodes that they stood on.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
 
 static void
 tip_unlink(struct core_pool *pool, uint32_t slot)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checks and the totals that requests have in common. */
-#include "core/core_internal.h"
+#include "core/page_table.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
 
 #include <stdio.h>
 #include <sys/param.h>

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "core/core_internal.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/request.h"
+#include "core/session.h"
 
 static enum paged_status
 create_count_pages(struct core *core, struct core_session *session, const struct seq_spec *spec,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and their members: begin, end, and what a session owns in each pool. */
-#include "core/core_internal.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
+#include "core/ticket.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,9 @@
  * core_reap(): what an ended session owned becomes free, in steps.  Pages that its processes may still write stay in
  * quarantine until the last member has left; daemon/member.c delays that by the pool's quarantine time.
  */
-#include "core/core_internal.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/session.h"
 
 /* Ends sequences of the session in one pool. */
 static void

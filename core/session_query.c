@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Look-ups of sessions; they change nothing. */
-#include "core/core_internal.h"
+#include "core/session.h"
 
 #include <string.h>
 

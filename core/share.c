@@ -3,7 +3,12 @@
  * The requests that create sequences on pages of others: start, on published pages, and fork.  Like all requests, each
  * checks all items before it changes anything; after the checks nothing can fail.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
 
 #include <sys/param.h>
 

@@ -5,7 +5,8 @@
  * slots.  A page table that becomes shorter leaves populated units that it does not need.  Small remainders are kept,
  * because the slot soon needs them again; core_tick() gives larger ones back.
  */
-#include "core/core_internal.h"
+#include "core/page_table.h"
+#include "core/tenant.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -4,7 +4,11 @@
  * name, and those that its ended sessions have in quarantine.  An array for each tenant and pool counts the references
  * by page; the tenant is charged a page if it has any.
  */
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/page_table.h"
+#include "core/request.h"
+#include "core/tenant.h"
+#include "core/ticket.h"
 
 #include <assert.h>
 #include <stdio.h>

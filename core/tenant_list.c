@@ -3,7 +3,9 @@
  * The list of tenants, and their shares: of slots, sessions, members, tickets and pins.  A tenant of the configuration
  * stays; one of a user exists while it has members, sessions, pins or published pages.
  */
-#include "core/core_internal.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
 
 #include <assert.h>
 #include <stdio.h>

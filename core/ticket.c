@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core_internal.h"
+#include "core/page_table.h"
+#include "core/request.h"
+#include "core/session.h"
+#include "core/tenant.h"
+#include "core/ticket.h"
 
 /* The list */
 

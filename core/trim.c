@@ -2,7 +2,9 @@
 /* The request that gives pages at the beginning of a sequence back, which no query can reach any more. */
 #include <sys/param.h>
 
-#include "core/core_internal.h"
+#include "core/page_table.h"
+#include "core/pages.h"
+#include "core/request.h"
 
 static enum paged_status
 trim_check(const struct core *core, const struct paged_seq_item *item, struct paged_error *error)

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "core/core_internal.h"
+#include "core/node.h"
 #include "tests/core/sharing_fixture.h"
 
 TestSuite(core_buckets, .init = sharing_setup, .fini = core_fixture_teardown);

@@ -2,7 +2,8 @@
 /* Cached pages: the order of eviction, pins, eviction ahead of need. */
 #include <string.h>
 
-#include "core/core_internal.h"
+#include "core/node.h"
+#include "core/pages.h"
 #include "tests/core/sharing_fixture.h"
 
 TestSuite(core_eviction, .init = sharing_setup, .fini = core_fixture_teardown);
