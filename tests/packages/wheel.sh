@@ -51,7 +51,8 @@ libraries()
 	print(mapped)
 	assert [os.path.basename(file) for file in mapped] == libraries, mapped
 	assert paged.version() == importlib.metadata.version("paged")
-	assert any(file.name == "pagedd.8" for file in files)
+	for name in "pagedd.8", "PYTHON.md", "first.py":
+	    assert any(file.name == name for file in files), name
 	assert any(file.name == "libzmq3-dev" for file in files), "the license of libzmq"
 	END
 }
