@@ -9,7 +9,6 @@
 #include "tests/fuzz/fuzz.h"
 
 #define MAX_SIZE (70u << 10) /* a little above the largest message */
-#define MUTATIONS 2000u      /* of each seed */
 
 /* On the heap, so that a sanitizer detects a read past the end. */
 static void
@@ -57,12 +56,12 @@ fuzz_mutate(uint8_t *data, size_t size)
 }
 
 static void
-fuzz_write_seed(const char *dir, size_t index, const uint8_t *data, size_t size)
+fuzz_write(const char *dir, const char *kind, size_t index, const uint8_t *data, size_t size)
 {
 	char path[4096];
 	FILE *file;
 
-	snprintf(path, sizeof(path), "%s/seed-%02zu", dir, index);
+	snprintf(path, sizeof(path), "%s/%s-%02zu", dir, kind, index);
 	file = fopen(path, "wb");
 	if (file == NULL || fwrite(data, 1, size, file) != size || fclose(file) != 0) {
 		perror(path);
@@ -70,26 +69,68 @@ fuzz_write_seed(const char *dir, size_t index, const uint8_t *data, size_t size)
 	}
 }
 
+/* Reads a line of hexadecimal digits; returns its number of bytes. */
+static size_t
+fuzz_line_read(const char *line, uint8_t *data)
+{
+	unsigned int byte;
+	size_t n = 0;
+
+	while (n < MAX_SIZE && sscanf(line + 2 * n, "%2x", &byte) == 1)
+		data[n++] = (uint8_t)byte;
+	return n;
+}
+
+/* Runs the inputs of tests/fuzz/seeds/NAME, or writes them to a directory; returns their number. */
+static size_t
+fuzz_kept(const char *dir)
+{
+	const char *source = getenv("PAGED_SRCDIR");
+	static uint8_t data[MAX_SIZE];
+	size_t room = 0, size, n = 0;
+	char path[4096], *line = NULL;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/tests/fuzz/seeds/%s", source != NULL ? source : ".", fuzz_name);
+	file = fopen(path, "r");
+	if (file == NULL) {
+		perror(path);
+		exit(1);
+	}
+	for (; getline(&line, &room, file) > 0; n++) {
+		size = fuzz_line_read(line, data);
+		if (dir != NULL)
+			fuzz_write(dir, "kept", n, data, size);
+		else
+			fuzz_run(data, size);
+	}
+	free(line);
+	fclose(file);
+	return n;
+}
+
 int
 main(int argc, char **argv)
 {
 	static uint8_t seed[MAX_SIZE], data[MAX_SIZE];
-	size_t index, size;
+	size_t index, size, n_kept;
 
 	if (argc == 3 && strcmp(argv[1], "--write") == 0) {
 		for (index = 0; (size = fuzz_seed(index, seed, sizeof(seed))) > 0; index++)
-			fuzz_write_seed(argv[2], index, seed, size);
+			fuzz_write(argv[2], "seed", index, seed, size);
+		fuzz_kept(argv[2]);
 		return 0;
 	}
 	srandom(20261121);
 	fuzz_run(seed, 0);
+	n_kept = fuzz_kept(NULL);
 	for (index = 0; (size = fuzz_seed(index, seed, sizeof(seed))) > 0; index++) {
 		fuzz_run(seed, size);
-		for (unsigned int i = 0; i < MUTATIONS; i++) {
+		for (unsigned int i = 0; i < fuzz_mutations; i++) {
 			memcpy(data, seed, size);
 			fuzz_run(data, fuzz_mutate(data, size));
 		}
 	}
-	printf("1..1\nok 1 - %zu seeds, %u mutations of each\n", index, MUTATIONS);
+	printf("1..1\nok 1 - %zu kept inputs, %zu seeds, %u mutations of each\n", n_kept, index, fuzz_mutations);
 	return 0;
 }

@@ -13,6 +13,9 @@
 #include "kernels/mod/mod.h"
 #include "tests/fuzz/fuzz.h"
 
+const char fuzz_name[] = "mod";
+const unsigned int fuzz_mutations = 2000;
+
 static const int32_t doc[5] = { 0, 1, INT32_MIN, INT32_MAX, -1 };
 static const float slope[2][3] = { { 0.5f, NAN, 3e38f }, { -INFINITY, 0, 1e-40f } };
 static const uint8_t flags[3] = { 0, 1, 255 };
@@ -26,13 +29,6 @@ static const struct mod_array arrays[] = {
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
-
-static void
-fuzz_require(bool holds)
-{
-	if (!holds)
-		abort();
-}
 
 static void
 fuzz_evaluate_tile(const struct mod *mod, const struct mod_binding *binding)

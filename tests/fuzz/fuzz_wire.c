@@ -13,6 +13,9 @@
 #include "proto/wire.h"
 #include "tests/fuzz/fuzz.h"
 
+const char fuzz_name[] = "wire";
+const unsigned int fuzz_mutations = 2000;
+
 enum { CONTROL_REQUEST, CONTROL_REPLY, REQUEST, REPLY, N_PARSERS };
 
 static struct wire_arena arena, pack_arena;

@@ -11,6 +11,9 @@
 #include "events/zmtp.h"
 #include "tests/fuzz/fuzz.h"
 
+const char fuzz_name[] = "zmtp";
+const unsigned int fuzz_mutations = 2000;
+
 static volatile unsigned int sum;
 
 static void

@@ -1,17 +1,34 @@
-# Fuzz targets: make check replays seeds and mutations of them; --enable-fuzzer builds libFuzzer programs.
-FUZZ_SEEDS = %D%/fuzz_mod_seeds %D%/fuzz_wire_seeds %D%/fuzz_zmtp_seeds
+# Fuzz targets: make check replays seeds and mutations of them; --enable-fuzzer builds libFuzzer programs, which
+# tools/fuzz runs.  A target is fuzz_X.c, fuzz_X and fuzz_X_seeds here, and a file seeds/X.
+FUZZ_SEEDS = %D%/fuzz_mod_seeds \
+	%D%/fuzz_wire_seeds %D%/fuzz_zmtp_seeds
+FUZZ_TARGETS = %D%/fuzz_mod %D%/fuzz_wire \
+	%D%/fuzz_zmtp
 if ENABLE_TESTS
 check_PROGRAMS += $(FUZZ_SEEDS)
 TESTS += $(FUZZ_SEEDS)
 endif
-%C%_fuzz_mod_seeds_SOURCES = %D%/fuzz.h %D%/fuzz_main.c %D%/fuzz_mod.c
-%C%_fuzz_wire_seeds_SOURCES = %D%/fuzz.h %D%/fuzz_main.c %D%/fuzz_wire.c
-%C%_fuzz_zmtp_seeds_SOURCES = %D%/fuzz.h %D%/fuzz_main.c %D%/fuzz_zmtp.c events/zmtp.c events/zmtp.h
-
 if ENABLE_FUZZER
-noinst_PROGRAMS += %D%/fuzz_mod %D%/fuzz_wire %D%/fuzz_zmtp
+noinst_PROGRAMS += $(FUZZ_TARGETS)
 endif
-%C%_fuzz_mod_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
-%C%_fuzz_wire_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
+EXTRA_DIST += %D%/HOURS %D%/seeds
+
+FUZZ_MAIN = %D%/fuzz.h %D%/fuzz_main.c
+FUZZ_FLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
+
+# Each links what it needs only, so that tools/fuzz builds little.
+%C%_fuzz_mod_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_mod.c
+%C%_fuzz_mod_seeds_LDADD = kernels/libkernels.la common/libcommon.la -lm
+%C%_fuzz_mod_SOURCES = %D%/fuzz.h %D%/fuzz_mod.c
+%C%_fuzz_mod_LDFLAGS = $(FUZZ_FLAGS)
+%C%_fuzz_mod_LDADD = kernels/libkernels.la common/libcommon.la -lm
+%C%_fuzz_wire_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_wire.c
+%C%_fuzz_wire_seeds_LDADD = proto/libproto.la common/libcommon.la
+%C%_fuzz_wire_SOURCES = %D%/fuzz.h %D%/fuzz_wire.c
+%C%_fuzz_wire_LDFLAGS = $(FUZZ_FLAGS)
+%C%_fuzz_wire_LDADD = proto/libproto.la common/libcommon.la
+%C%_fuzz_zmtp_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_zmtp.c events/zmtp.c events/zmtp.h
+%C%_fuzz_zmtp_seeds_LDADD =
 %C%_fuzz_zmtp_SOURCES = %D%/fuzz.h %D%/fuzz_zmtp.c events/zmtp.c events/zmtp.h
-%C%_fuzz_zmtp_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
+%C%_fuzz_zmtp_LDFLAGS = $(FUZZ_FLAGS)
+%C%_fuzz_zmtp_LDADD =
