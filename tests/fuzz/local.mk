@@ -1,8 +1,8 @@
 # Fuzz targets: make check replays seeds and mutations of them; --enable-fuzzer builds libFuzzer programs, which
 # tools/fuzz runs.  A target is fuzz_X.c, fuzz_X and fuzz_X_seeds here, and a file seeds/X.
-FUZZ_SEEDS = %D%/fuzz_mod_seeds \
+FUZZ_SEEDS = %D%/fuzz_config_seeds %D%/fuzz_mod_seeds \
 	%D%/fuzz_wire_seeds %D%/fuzz_zmtp_seeds
-FUZZ_TARGETS = %D%/fuzz_mod %D%/fuzz_wire \
+FUZZ_TARGETS = %D%/fuzz_config %D%/fuzz_mod %D%/fuzz_wire \
 	%D%/fuzz_zmtp
 if ENABLE_TESTS
 check_PROGRAMS += $(FUZZ_SEEDS)
@@ -15,8 +15,14 @@ EXTRA_DIST += %D%/HOURS %D%/seeds
 
 FUZZ_MAIN = %D%/fuzz.h %D%/fuzz_main.c
 FUZZ_FLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
+FUZZ_DAEMON_LIBS = daemon/libdaemon.la $(ZMQ_LIBS) -ldl -lpthread -lm
 
 # Each links what it needs only, so that tools/fuzz builds little.
+%C%_fuzz_config_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_config.c
+%C%_fuzz_config_seeds_LDADD = $(FUZZ_DAEMON_LIBS)
+%C%_fuzz_config_SOURCES = %D%/fuzz.h %D%/fuzz_config.c
+%C%_fuzz_config_LDFLAGS = $(FUZZ_FLAGS)
+%C%_fuzz_config_LDADD = $(FUZZ_DAEMON_LIBS)
 %C%_fuzz_mod_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_mod.c
 %C%_fuzz_mod_seeds_LDADD = kernels/libkernels.la common/libcommon.la -lm
 %C%_fuzz_mod_SOURCES = %D%/fuzz.h %D%/fuzz_mod.c
