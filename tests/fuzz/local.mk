@@ -1,8 +1,8 @@
 # Fuzz targets: make check replays seeds and mutations of them; --enable-fuzzer builds libFuzzer programs, which
 # tools/fuzz runs.  A target is fuzz_X.c, fuzz_X and fuzz_X_seeds here, and a file seeds/X.
-FUZZ_SEEDS = %D%/fuzz_config_seeds %D%/fuzz_mod_seeds \
+FUZZ_SEEDS = %D%/fuzz_config_seeds %D%/fuzz_mod_seeds %D%/fuzz_region_seeds \
 	%D%/fuzz_wire_seeds %D%/fuzz_zmtp_seeds
-FUZZ_TARGETS = %D%/fuzz_config %D%/fuzz_mod %D%/fuzz_wire \
+FUZZ_TARGETS = %D%/fuzz_config %D%/fuzz_mod %D%/fuzz_region %D%/fuzz_wire \
 	%D%/fuzz_zmtp
 if ENABLE_TESTS
 check_PROGRAMS += $(FUZZ_SEEDS)
@@ -28,6 +28,11 @@ FUZZ_DAEMON_LIBS = daemon/libdaemon.la $(ZMQ_LIBS) -ldl -lpthread -lm
 %C%_fuzz_mod_SOURCES = %D%/fuzz.h %D%/fuzz_mod.c
 %C%_fuzz_mod_LDFLAGS = $(FUZZ_FLAGS)
 %C%_fuzz_mod_LDADD = kernels/libkernels.la common/libcommon.la -lm
+%C%_fuzz_region_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_region.c
+%C%_fuzz_region_seeds_LDADD = core/libcore.la common/libcommon.la
+%C%_fuzz_region_SOURCES = %D%/fuzz.h %D%/fuzz_region.c
+%C%_fuzz_region_LDFLAGS = $(FUZZ_FLAGS)
+%C%_fuzz_region_LDADD = core/libcore.la common/libcommon.la
 %C%_fuzz_wire_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_wire.c
 %C%_fuzz_wire_seeds_LDADD = proto/libproto.la common/libcommon.la
 %C%_fuzz_wire_SOURCES = %D%/fuzz.h %D%/fuzz_wire.c
