@@ -4,6 +4,10 @@ FUZZ_SEEDS = %D%/fuzz_config_seeds %D%/fuzz_mod_seeds %D%/fuzz_region_seeds \
 	%D%/fuzz_wire_seeds %D%/fuzz_zmtp_seeds
 FUZZ_TARGETS = %D%/fuzz_config %D%/fuzz_mod %D%/fuzz_region %D%/fuzz_wire \
 	%D%/fuzz_zmtp
+if ENABLE_EVENTS
+FUZZ_SEEDS += %D%/fuzz_events_seeds
+FUZZ_TARGETS += %D%/fuzz_events
+endif
 if ENABLE_TESTS
 check_PROGRAMS += $(FUZZ_SEEDS)
 TESTS += $(FUZZ_SEEDS)
@@ -23,6 +27,11 @@ FUZZ_DAEMON_LIBS = daemon/libdaemon.la $(ZMQ_LIBS) -ldl -lpthread -lm
 %C%_fuzz_config_SOURCES = %D%/fuzz.h %D%/fuzz_config.c
 %C%_fuzz_config_LDFLAGS = $(FUZZ_FLAGS)
 %C%_fuzz_config_LDADD = $(FUZZ_DAEMON_LIBS)
+%C%_fuzz_events_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_events.c
+%C%_fuzz_events_seeds_LDADD = events/libevents.la
+%C%_fuzz_events_SOURCES = %D%/fuzz.h %D%/fuzz_events.c
+%C%_fuzz_events_LDFLAGS = $(FUZZ_FLAGS)
+%C%_fuzz_events_LDADD = events/libevents.la
 %C%_fuzz_mod_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_mod.c
 %C%_fuzz_mod_seeds_LDADD = kernels/libkernels.la common/libcommon.la -lm
 %C%_fuzz_mod_SOURCES = %D%/fuzz.h %D%/fuzz_mod.c
