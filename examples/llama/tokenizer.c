@@ -297,7 +297,9 @@ tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t siz
 		for (size_t i = at; i < bounds[1]; i++)
 			if (tokenizer->byte_ids[(uint8_t)text[i]] != STRING_TABLE_NONE)
 				token_list_add(list, &tokenizer->byte_ids[(uint8_t)text[i]], 1);
-		list->n = start + bpe_merge(tokenizer, list->ids + start, list->n - start);
+		/* The list has no memory if the vocabulary has none of these bytes. */
+		if (list->n > start)
+			list->n = start + bpe_merge(tokenizer, list->ids + start, list->n - start);
 	}
 }
 

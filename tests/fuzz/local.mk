@@ -8,6 +8,10 @@ if ENABLE_EVENTS
 FUZZ_SEEDS += %D%/fuzz_events_seeds
 FUZZ_TARGETS += %D%/fuzz_events
 endif
+if ENABLE_DEMO
+FUZZ_SEEDS += %D%/fuzz_gguf_seeds
+FUZZ_TARGETS += %D%/fuzz_gguf
+endif
 if ENABLE_TESTS
 check_PROGRAMS += $(FUZZ_SEEDS)
 TESTS += $(FUZZ_SEEDS)
@@ -20,6 +24,7 @@ EXTRA_DIST += %D%/HOURS %D%/seeds
 FUZZ_MAIN = %D%/fuzz.h %D%/fuzz_main.c
 FUZZ_FLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
 FUZZ_DAEMON_LIBS = daemon/libdaemon.la $(ZMQ_LIBS) -ldl -lpthread -lm
+FUZZ_GGUF_WRAPS = -Wl,--wrap=xcalloc,--wrap=xreallocarray,--wrap=free,--wrap=mmap,--wrap=munmap
 
 # Each links what it needs only, so that tools/fuzz builds little.
 %C%_fuzz_config_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_config.c
@@ -32,6 +37,12 @@ FUZZ_DAEMON_LIBS = daemon/libdaemon.la $(ZMQ_LIBS) -ldl -lpthread -lm
 %C%_fuzz_events_SOURCES = %D%/fuzz.h %D%/fuzz_events.c
 %C%_fuzz_events_LDFLAGS = $(FUZZ_FLAGS)
 %C%_fuzz_events_LDADD = events/libevents.la
+%C%_fuzz_gguf_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_gguf.c
+%C%_fuzz_gguf_seeds_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_GGUF_WRAPS)
+%C%_fuzz_gguf_seeds_LDADD = examples/llama/libllama.la
+%C%_fuzz_gguf_SOURCES = %D%/fuzz.h %D%/fuzz_gguf.c
+%C%_fuzz_gguf_LDFLAGS = $(FUZZ_FLAGS) $(FUZZ_GGUF_WRAPS)
+%C%_fuzz_gguf_LDADD = examples/llama/libllama.la
 %C%_fuzz_mod_seeds_SOURCES = $(FUZZ_MAIN) %D%/fuzz_mod.c
 %C%_fuzz_mod_seeds_LDADD = kernels/libkernels.la common/libcommon.la -lm
 %C%_fuzz_mod_SOURCES = %D%/fuzz.h %D%/fuzz_mod.c
