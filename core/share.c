@@ -134,12 +134,15 @@ start_recount_shared(struct core_pool *pool, const struct core_session *session,
 		pool->pages[list->pages[i]].marked = 0;
 }
 
+/* In place of a list of no pages, which may be NULL. */
+static const uint32_t no_pages[1];
+
 static enum paged_status
 start_check_all(struct core *core, struct core_session *session, const struct seq_start_list *list,
 		struct paged_error *error)
 {
 	enum paged_status status = request_check_pool(core, list->pool, error);
-	const uint32_t *pages = list->pages;
+	const uint32_t *pages = list->n_pages > 0 ? list->pages : no_pages;
 	struct core_pool *pool;
 
 	if (status == PAGED_OK)
@@ -187,7 +190,7 @@ core_seq_start(struct core *core, uint32_t session_id, const struct seq_start_li
 	       struct paged_error *error)
 {
 	struct core_operation *operation = NULL;
-	const uint32_t *pages = list->pages;
+	const uint32_t *pages = list->n_pages > 0 ? list->pages : no_pages;
 	struct core_session *session;
 	enum paged_status status = request_begin(core, session_id, list->n, &session, error);
 	struct core_pool *pool;

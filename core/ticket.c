@@ -208,8 +208,9 @@ ticket_find_valid(const struct core *core, const uint8_t bytes[PAGED_TICKET_SIZE
 	const struct ticket_entry *entry;
 
 	*i_p = tickets_find(&core->tickets, bytes);
-	entry = &core->tickets.entries[*i_p];
-	if (*i_p == core->tickets.n || entry->deadline_ms <= core->now_ms || entry->ticket->move.active)
+	/* Before the first ticket, the list has no memory. */
+	entry = *i_p < core->tickets.n ? &core->tickets.entries[*i_p] : NULL;
+	if (entry == NULL || entry->deadline_ms <= core->now_ms || entry->ticket->move.active)
 		return paged_fail(error, PAGED_ERR_NOENT, "the ticket is unknown, used or expired");
 	return PAGED_OK;
 }
