@@ -35,6 +35,7 @@ from paged._engines import Geometry
 from paged.vllm import supported
 from paged.vllm.backend import Backend, Implementation
 from paged.vllm.layers import check_layers, spec_refusal
+from paged.vllm.pool_worker import PoolWorker
 
 FULL = FullAttentionSpec(16, num_kv_heads=2, head_size=64, dtype=torch.float32)
 WINDOW = SlidingWindowSpec(16, num_kv_heads=2, head_size=64, dtype=torch.float32, sliding_window=128)
@@ -97,6 +98,14 @@ def test_alike(model):
 def test_unlike(model, layers, sentence):
     with pytest.raises(ValueError, match=sentence):
         check(model(*layers))
+
+
+def test_the_worker_refuses_before_vllm_makes_one_specification(model):
+    """vLLM's error where that fails names no layer; as Lfm2, whose other layers are convolutions."""
+    worker = PoolWorker.__new__(PoolWorker)
+    worker.vllm_config = model(PLAIN, (RSWAAttention, {"rswa_window": 64}))
+    with pytest.raises(ValueError, match="layer .*1.* has attention of kind RSWAAttention"):
+        worker.get_kv_cache_spec()
 
 
 def test_fp8_of_a_checkpoint(model):
