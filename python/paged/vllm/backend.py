@@ -85,14 +85,15 @@ class Implementation(CPUAttentionBackendImpl):
         self.mod_set: paged.ModSet | None = None
         self.sink: torch.Tensor | None = None
 
-    def forward(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-                kv_cache: torch.Tensor, attn_metadata: Metadata | CPUAttentionMetadata | None, output: torch.Tensor,
+    def forward(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor | None,
+                value: torch.Tensor | None, kv_cache: torch.Tensor,
+                attn_metadata: Metadata | CPUAttentionMetadata | None, output: torch.Tensor,
                 output_scale: torch.Tensor | None = None,
                 output_block_scale: torch.Tensor | None = None) -> torch.Tensor:
         """Append the step's K and V, and attend.
 
         query, key, value, output: [n_tokens, heads, dim]; n_tokens may exceed that of the metadata, whose tokens come
-        first.  Writes and returns output.
+        first.  key and value are None where the layer has those of the step already.  Writes and returns output.
         """
         if attn_metadata is None and self.attn_type == AttentionType.DECODER:
             return self._warm_up(layer, query, key, value, output)
@@ -110,9 +111,11 @@ class Implementation(CPUAttentionBackendImpl):
         n = attn_metadata.num_actual_tokens
         padded, out = query.shape[0] != n, output
         if padded:
-            query, key, value, out = query[:n], key[:n], value[:n], output[:n]
-        # A layer that shares the K and V of an earlier one reads them only.
-        if self.kv_sharing_target_layer_name is None:
+            query, out = query[:n], output[:n]
+            if key is not None and value is not None:
+                key, value = key[:n], value[:n]
+        # A layer that shares the K and V of an earlier one reads them only, and so does a second call of a layer.
+        if self.kv_sharing_target_layer_name is None and key is not None and value is not None:
             batch.append(self.layer_number, key, value)
         batch.attention(self.layer_number, query, out, mods=self.mod_set, scale=self.scale,
                         sink=self.sink)
@@ -122,8 +125,8 @@ class Implementation(CPUAttentionBackendImpl):
                            kv_cache: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Do nothing: forward(), which vLLM calls next, writes K and V."""
 
-    def _warm_up(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-                 output: torch.Tensor) -> torch.Tensor:
+    def _warm_up(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor | None,
+                 value: torch.Tensor | None, output: torch.Tensor) -> torch.Tensor:
         """Attend to the guard while the model is examined.  Otherwise leave the output, which is not used."""
         guard = Worker.guard_of_process()
         if guard is not None:

@@ -46,7 +46,7 @@ class Guard:
         return len(self._given)
 
     def attend(self, name: str, implementation: CPUAttentionBackendImpl, mods: Mods, query: torch.Tensor,
-               key: torch.Tensor, value: torch.Tensor, output: torch.Tensor) -> None:
+               key: torch.Tensor | None, value: torch.Tensor | None, output: torch.Tensor) -> None:
         """Compute a layer's attention on the pool.  Raises RuntimeError if it is not that of attention_of().
 
         Tensors are those of Implementation.forward().
@@ -55,7 +55,7 @@ class Guard:
         if mods not in self._mod_sets:
             self._mod_sets[mods] = mods.bind(self._batch)
         self._batch.plan([self._seq], n, n)
-        if owner == name:
+        if owner == name and key is not None and value is not None:
             self._given[name] = key[:n].clone(), value[:n].clone()
             self._batch.append(self._layers[name], key[:n], value[:n])
         sink = implementation.sinks.float().contiguous() if implementation.sinks is not None else None

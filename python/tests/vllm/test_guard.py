@@ -25,7 +25,7 @@ class Runner:
     """A model runner whose model has attention layers only."""
 
     def __init__(self, layers, dtype):
-        self.layers, self.dtype, self.max_num_tokens = layers, dtype, 8192
+        self.layers, self.dtype, self.max_num_tokens, self.calls_again = layers, dtype, 8192, False
 
     def _dummy_run(self, n_tokens, randomize_inputs, skip_eplb):
         assert n_tokens <= self.max_num_tokens
@@ -33,6 +33,8 @@ class Runner:
             q, k, v = (torch.randn(n_tokens, heads, 64).to(self.dtype) for heads in (8, 2, 2))
             self.output = torch.full_like(q, 7)
             layer.impl.forward(layer, q, k, v, torch.empty(0), None, self.output)
+            if self.calls_again:
+                layer.impl.forward(layer, -q, None, None, torch.empty(0), None, self.output)
 
 
 @pytest.fixture
@@ -64,6 +66,13 @@ def test_kinds(model, dtype):
     assert worker.guard is None
     runner._dummy_run(4, True, True)
     assert (runner.output == 7).all()
+
+
+def test_a_layer_is_called_again(model):
+    """With other queries, on the K and V that it has; as IQuestLoopCoder."""
+    runner, worker, geometry = model(torch.float32, *KINDS)
+    runner.calls_again = True
+    worker.examine(runner, geometry, torch.float32)
 
 
 def test_small_steps(model):
