@@ -9,6 +9,8 @@ the results to it.
 """
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import random
@@ -28,7 +30,7 @@ pool small {{
     kv-heads = {n_kv_heads}
     k-dim = {k_dim}
     v-dim = {v_dim}
-    dtype = f32
+    dtype = {dtype}
     page-size = 32
     pages = 64
     max-length = 512
@@ -41,7 +43,7 @@ FAULTS = ("differs", "fails")
 
 def try_architecture(name: str, directory: Path) -> tuple[str, str]:
     """Return a result and its reason: "equal", "refused", "differs", "fails", "vLLM fails" or "not built"."""
-    from small_configs import small_config
+    from small_configs import BFLOAT16, small_config
 
     try:
         config = small_config(name)
@@ -51,23 +53,23 @@ def try_architecture(name: str, directory: Path) -> tuple[str, str]:
     model.mkdir()
     (model / "config.json").write_text(json.dumps(config))
     generator = random.Random(1)
+    dtype = "bfloat16" if name in BFLOAT16 else "float32"
     prompts = [[generator.randrange(8, 120) for _ in range(n)] for n in (40, 97)]
     try:
-        own, geometry = _generate(model, prompts, {})
+        own, geometry = _generate(model, prompts, dtype, {})
     except Exception as error:
         return "vLLM fails", _sentence(error)
-    if geometry is None:
-        return "vLLM fails", "the model has no layers of vLLM's Attention"
-    return _try_pool(directory, model, prompts, own, geometry)
+    return _try_pool(directory, model, prompts, dtype, own, geometry)
 
 
-def _try_pool(directory: Path, model: Path, prompts: list[list[int]], own: Any, geometry: Any) -> tuple[str, str]:
+def _try_pool(directory: Path, model: Path, prompts: list[list[int]], dtype: str, own: Any,
+              geometry: Any) -> tuple[str, str]:
     from daemon_process import Daemon
     from paged.vllm import arguments
 
-    daemon = Daemon(directory, POOL.format(**geometry._asdict()))
+    daemon = Daemon(directory, POOL.format(**geometry._asdict(), dtype={"float32": "f32"}.get(dtype, "bf16")))
     try:
-        pooled, _ = _generate(model, prompts, arguments("small", runtime_dir=str(daemon.runtime_dir)))
+        pooled, _ = _generate(model, prompts, dtype, arguments("small", runtime_dir=str(daemon.runtime_dir)))
     except Exception as error:
         sentence = _sentence(error)
         refused = isinstance(error, ValueError) and ("no pool can serve this model" in sentence or "paged" in sentence)
@@ -82,7 +84,7 @@ def _try_pool(directory: Path, model: Path, prompts: list[list[int]], own: Any, 
     return "equal", ""
 
 
-def _generate(model: Path, prompts: list[list[int]], keywords: dict[str, Any]) -> tuple[Any, Any]:
+def _generate(model: Path, prompts: list[list[int]], dtype: str, keywords: dict[str, Any]) -> tuple[Any, Any]:
     """Return (tokens, number of cached tokens) of the prompts, twice, and the geometry of the first layer."""
     from vllm import LLM, SamplingParams
     from vllm.distributed.kv_transfer.kv_transfer_state import ensure_kv_transfer_shutdown
@@ -92,7 +94,7 @@ def _generate(model: Path, prompts: list[list[int]], keywords: dict[str, Any]) -
     from paged._engines import Geometry
 
     defaults = {"model": str(model), "load_format": "dummy", "skip_tokenizer_init": True, "enforce_eager": True,
-                "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 256,
+                "dtype": dtype, "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 256,
                 "block_size": PAGE, "num_gpu_blocks_override": 65, "kv_cache_memory_bytes": 1 << 28,
                 "disable_log_stats": True, "enable_prefix_caching": False}
     llm = None
@@ -100,8 +102,9 @@ def _generate(model: Path, prompts: list[list[int]], keywords: dict[str, Any]) -
         llm = LLM(**{**defaults, **keywords})
         layers = [layer for layer in llm.llm_engine.vllm_config.compilation_config.static_forward_context.values()
                   if isinstance(layer, Attention) and layer.kv_sharing_target_layer_name is None]
-        geometry = Geometry(len(layers), layers[0].num_kv_heads, layers[0].head_size, layers[0].head_size_v) \
-            if layers else None
+        # A model without such layers must be refused, whatever the pool has.
+        geometry = Geometry(1, 1, 32, 32) if not layers else Geometry(
+            len(layers), layers[0].num_kv_heads, layers[0].head_size, layers[0].head_size_v)
         sampling = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True, detokenize=False)
         results = []
         for _ in range(2):
@@ -116,8 +119,11 @@ def _generate(model: Path, prompts: list[list[int]], keywords: dict[str, Any]) -
 
 
 def _sentence(error: BaseException) -> str:
-    text = re.sub(r"/\S*/", "", " ".join(str(error).split()))
-    return f"{text[:200] or type(error).__name__}".replace("|", "\\|")
+    text = re.sub(r"/\S*/", "", " ".join(str(error).split()))[:200]
+    if not text:
+        lines = traceback.extract_tb(error.__traceback__)
+        text = f"{type(error).__name__} in {Path(lines[-1].filename).name}" if lines else type(error).__name__
+    return text.replace("|", "\\|")
 
 
 def _strengthen_weights() -> None:
@@ -149,13 +155,29 @@ def _in_a_process(name: str, log: Path) -> tuple[str, str]:
         except BaseException:
             traceback.print_exc()
             result = "fails", _sentence(sys.exc_info()[1] or RuntimeError())
-        os.write(writer, json.dumps(result).encode())
+        with os.fdopen(writer, "wb") as stream:
+            stream.write(json.dumps([result, list(sys.modules)]).encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         text = stream.read()
     os.waitpid(child, 0)
-    return tuple(json.loads(text)) if text else ("fails", "the process has ended")
+    if not text:
+        return "fails", "the process has ended"
+    (result, reason), modules = json.loads(text)
+    if result == "equal":
+        _import_all(modules)
+    return result, reason
+
+
+def _import_all(names: list[str]) -> None:
+    """Import what a process needed besides, so that the next ones do not: most of their time would go there."""
+    for name in names:
+        # Models may need what is not there, and leave other modules half made.
+        is_model = name.startswith(("vllm.models.", "vllm.model_executor.models."))
+        if name not in sys.modules and name.startswith(("vllm.", "torch.")) and not is_model:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def read_table() -> dict[str, tuple[str, str]]:
@@ -190,9 +212,10 @@ def main() -> int:
         fault = result in FAULTS or ("--write" not in sys.argv and result != expected.get(name, (result,))[0])
         n_faults += fault
         print(f"{'not ok' if fault else 'ok'} {name}: {result}: {reason}" + (f" ({log})" if fault else ""), flush=True)
-    if "--write" in sys.argv:
-        TABLE.write_text(TITLE + "".join(f"| {name} | {result} | {reason} |\n" for name, (result, reason) in
-                                         sorted(results.items())))
+        if "--write" in sys.argv:
+            # After each: all of them take hours.
+            rows = [f"| {key} | {' | '.join(row)} |\n" for key, row in sorted(results.items())]
+            TABLE.write_text(TITLE + "".join(rows))
     print(f"# {len(results)} architectures, {n_faults} faults")
     return 1 if n_faults else 0
 
