@@ -34,6 +34,9 @@ PRODUCT_LIBS = client/cuda/libjit.la daemon/libdaemon.la core/libcore.la proto/l
 TEST_SUPPORT =
 TEST_LIBS = %D%/libsupport.la
 %C%_libsupport_la_SOURCES = $(TEST_SUPPORT)
+if ENABLE_THREAD_SANITIZER
+%C%_libsupport_la_SOURCES += %D%/thread-sanitizer/cases.c %D%/thread-sanitizer/criterion/criterion.h
+endif
 # Tests load the fake driver at run time.
 EXTRA_%C%_libsupport_la_DEPENDENCIES = $(FAKE_CUDA_LIBS)
 

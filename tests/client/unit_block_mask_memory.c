@@ -37,7 +37,7 @@ static struct paged_mod *causal;
 
 static _Atomic unsigned int n_arrays, n_break_moves;
 
-#ifndef __SANITIZE_ADDRESS__
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #pragma GCC visibility push(default)
 
 /* glibc's functions under the names that the replacements below call. */

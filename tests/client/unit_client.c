@@ -548,7 +548,7 @@ Test(client, a_forked_child_is_refused_without_a_system_call)
 	int exit_status;
 	pid_t child;
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	cr_skip("the sanitizer makes system calls of its own");
 #endif
 	child = fork();

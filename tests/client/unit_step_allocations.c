@@ -13,8 +13,8 @@ TestSuite(step_allocations, .init = client_fixture_setup, .fini = client_fixture
 
 static _Atomic unsigned int n_allocations;
 
-/* AddressSanitizer has its own allocator. */
-#ifndef __SANITIZE_ADDRESS__
+/* A sanitizer has its own allocator. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define COUNTED true
 
 /* The library must call these; the build hides symbols by default. */

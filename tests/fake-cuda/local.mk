@@ -80,8 +80,14 @@ CUDA_FILES = %D%/kernels/simt_cases.cu
 EXTRA_DIST += %D%/kernels/simt_cases.cu
 AM_TESTS_ENVIRONMENT += CUDA_DIR='$(CUDA_DIR)'; export CUDA_DIR; CUDA_FILES='$(CUDA_FILES)'; export CUDA_FILES;
 
+if ENABLE_THREAD_SANITIZER
+# The hooks of the simulator's race detector are ThreadSanitizer's: tests that need a GPU are skipped.
+FAKE_CUDA_LIBS =
+SIMT_LIBS =
+else
 FAKE_CUDA_LIBS = %D%/libcuda.la %D%/libnvrtc.la %D%/newer/libnvrtc.la
 SIMT_LIBS = %D%/libsimtkernels.la %D%/libsimt.la
+endif
 if BUILD_CUDA_IMAGES
 AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
 endif
