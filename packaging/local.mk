@@ -37,4 +37,5 @@ EXTRA_DIST += debian/changelog debian/control debian/copyright debian/libpagedcl
 	debian/pagedd.manpages debian/pagedd.postinst debian/pagedd.postrm debian/pagedd.prerm debian/python3-paged.docs \
 	debian/python3-paged.examples debian/rules \
 	debian/source/format
-EXTRA_DIST += %D%/Containerfile tools/deb tools/wheel tests/packages/container.sh tests/packages/debian.sh tests/packages/documented.sh tests/packages/use.py tests/packages/wheel.sh
+EXTRA_DIST += %D%/Containerfile tools/deb tools/release tools/wheel tests/packages/container.sh tests/packages/debian.sh \
+	tests/packages/documented.sh tests/packages/release.sh tests/packages/use.py tests/packages/wheel.sh
