@@ -438,7 +438,7 @@ IT_TEST(pagedctl_shows_holds)
 	setup(1);
 	worker_create_seq(&fixture.worker, 4);
 	output = it_pagedctl(&code, "sequences", NULL);
-	it_require(code == 0 && strstr(output, "STATE") == NULL, "%s", output);
+	it_require(code == 0 && strstr(output, "  hold") == NULL, "%s", output);
 	ask_ok(HOLD, 0);
 	output = it_pagedctl(&code, "sequences", NULL);
 	it_require(code == 0 && strstr(output, "STATE") != NULL && strstr(output, "  hold") != NULL, "%s", output);
