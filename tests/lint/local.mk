@@ -1,7 +1,7 @@
-LINT_TESTS += %D%/lint_clang_format.sh %D%/lint_cuda_images.sh %D%/lint_docs.sh %D%/lint_exports.sh %D%/lint_header.sh %D%/lint_includes.sh %D%/lint_man.sh \
+LINT_TESTS += %D%/lint_abi.sh %D%/lint_clang_format.sh %D%/lint_cuda_images.sh %D%/lint_docs.sh %D%/lint_exports.sh %D%/lint_header.sh %D%/lint_includes.sh %D%/lint_man.sh \
 	%D%/lint_names.sh %D%/lint_nvcc.sh %D%/lint_python.sh %D%/lint_ruff.sh %D%/lint_sass.sh %D%/lint_shell.sh \
 	%D%/lint_spelling.sh %D%/lint_units.sh %D%/lint_version.sh
-EXTRA_DIST += %D%/lint_mypy.sh %D%/sass_limits.txt %D%/tree.sh .codespellrc .editorconfig .shellcheckrc ruff.toml
+EXTRA_DIST += %D%/abi.txt %D%/lint_mypy.sh %D%/sass_limits.txt %D%/tree.sh .codespellrc .editorconfig .shellcheckrc ruff.toml
 
 # The lints alone, without building the test programs.  Prints what is wrong, and what was skipped.
 lint: all
