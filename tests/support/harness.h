@@ -129,6 +129,9 @@ void it_daemon_kill(struct it_daemon *daemon);
 /** it_daemon_logged - whether the log contains this text within IT_LIMIT_MS */
 bool it_daemon_logged(const struct it_daemon *daemon, const char *text);
 
+/** it_daemon_log_has - whether the log contains this text now */
+bool it_daemon_log_has(const struct it_daemon *daemon, const char *text);
+
 /* Processes */
 
 struct it_worker {

@@ -237,3 +237,9 @@ it_daemon_logged(const struct it_daemon *daemon, const char *text)
 
 	return it_wait(log_has, &logged);
 }
+
+bool
+it_daemon_log_has(const struct it_daemon *daemon, const char *text)
+{
+	return log_has(&(struct logged){ daemon, text });
+}
