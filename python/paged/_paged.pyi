@@ -510,8 +510,7 @@ class Client:
         """
     def sequences(self, pool: str) -> list[dict[str, Any]]:
         """Live sequences of a pool, by its name, as a list of dicts: seq, session, pid,
-        length (0: not reported), capacity, n_pages, n_trimmed, name, tag,
-        state (1: given away).
+        capacity, n_pages, n_trimmed, name, tag, state (1: given away).
 
         Raises NotFoundError, PermissionDeniedError.
         """
