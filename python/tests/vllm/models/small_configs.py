@@ -121,7 +121,8 @@ MODEL_TYPES = {
 }
 
 # What differs from SIZES.
-CHATGLM = {"original_rope": True}
+CHATGLM = {"original_rope": True, "tie_word_embeddings": False}
+LINEAR = {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
 OTHER_SIZES: dict[str, dict[str, Any]] = {
     "ChatGLMModel": CHATGLM, "ChatGLMForConditionalGeneration": CHATGLM,
     "AfmoeForCausalLM": {"score_func": "sigmoid", "route_norm": True, "route_scale": 1.0, "mup_enabled": False,
@@ -129,29 +130,35 @@ OTHER_SIZES: dict[str, dict[str, Any]] = {
     "Glm4MoeForCausalLM": {"head_dim": 32},
     "DbrxForCausalLM": {"attn_config": {"clip_qkv": 8.0, "kv_n_heads": 2, "rope_theta": 1e4}},
     "GraniteMoeHybridForCausalLM": {"layer_types": ["mamba", "attention"] * 2},
-    "HYV3ForCausalLM": {"expert_hidden_dim": 96},
+    "HYV3ForCausalLM": {"expert_hidden_dim": 96, "route_norm": True},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"] * 2, "block_dim": 128, "block_ff_dim": 96,
                         "block_multiple_of": 32, "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": False,
                         "conv_dim": 128},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"] * 2},
     "Llama4ForCausalLM": {"num_experts_per_tok": 1},
     "Mamba2ForCausalLM": {"num_heads": 4, "head_dim": 64},
+    "LongcatFlashForCausalLM": {"mla_scale_q_lora": True, "mla_scale_kv_lora": True, "zero_expert_num": 1,
+                                 "zero_expert_type": "identity"},
     "MiniMaxM2ForCausalLM": {"rotary_dim": 32, "scoring_func": "sigmoid"},
     "MiniMaxM3SparseForCausalLM": {"rope_theta": 1e4},
+    "NemotronForCausalLM": {"num_key_value_heads": 2},
+    "Qwen3NextForCausalLM": LINEAR, "Qwen3_5ForCausalLM": LINEAR, "Qwen3_5MoeForCausalLM": LINEAR,
     "Zamba2ForCausalLM": {"attention_hidden_size": 256, "attention_head_dim": 64},
     "Step3TextForCausalLM": {"moe_layers_enum": "1,2,3"},
     "Step3p5ForCausalLM": {"max_position_embeddings": 512},
     "Qwen4ExpForCausalLM": {"output_gate_type": "sigmoid"},
 }
+NEED_TOKENIZER = ("InklingForCausalLM", "InklingForConditionalGeneration", "MuseGlimmerForCausalLM")
 # vLLM computes the linear attention and the convolutions of these in bfloat16 only.
-BFLOAT16 = {"InklingForCausalLM", "InklingForConditionalGeneration", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
-            "Qwen3_5MoeForCausalLM", "Qwen4ExpForCausalLM"}
+BFLOAT16 = {"Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForCausalLM"}
 
 
 def small_config(architecture: str) -> dict[str, Any]:
     """Return the configuration.  Raises LookupError if none is known."""
     from transformers.models.auto import modeling_auto
 
+    if architecture in NEED_TOKENIZER:
+        raise LookupError("it needs a tokenizer, which a small model has not")
     if architecture in SPECIAL:
         model_type, values = SPECIAL[architecture]
         return {**LLAMA, **values, "model_type": model_type, "architectures": [architecture]}
