@@ -135,7 +135,8 @@ ctl_run_command(struct ctl *ctl, const struct command *command)
 	ctl->params = (struct paged_client_params){ .struct_size = sizeof(ctl->params),
 						    .name = "pagedctl",
 						    .observer = command->run != ctl_pin,
-						    .timeout_ms = command->run == ctl_top ? TOP_TIMEOUT_MS : 0 };
+						    .timeout_ms = command->run == ctl_top ? TOP_TIMEOUT_MS : 0,
+						    .wait_ms = ctl->params.wait_ms };
 	if (!(command->flags & ALONE))
 		status = ctl_open(ctl);
 	if (status != PAGED_OK)

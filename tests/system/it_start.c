@@ -462,12 +462,15 @@ IT_TEST(pagedctl_waits_for_a_start)
 	struct it_daemon daemon;
 	struct it_worker waiting;
 	const char *output;
+	uint64_t begin_ms;
 	int code;
 
 	it_daemon_start(&daemon, POOL, NULL, NULL);
 	it_daemon_kill(&daemon);
-	output = it_pagedctl(&code, "--wait", "0.1", "pools", NULL);
+	begin_ms = it_now_ms();
+	output = it_pagedctl(&code, "--wait", "0.5", "pools", NULL);
 	it_require(code == 3 && strstr(output, "no daemon") != NULL, "%d: %s", code, output);
+	it_require(it_now_ms() - begin_ms >= 500);
 	it_fork(&waiting, waiting_pagedctl, NULL);
 	it_daemon_restart(&daemon, NULL, NULL);
 	it_receive(waiting.from, &code, sizeof(code));
