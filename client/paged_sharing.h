@@ -456,11 +456,9 @@ enum paged_status paged_seq_give(struct paged_pool *pool, size_t n, const paged_
  * @param[out] lengths  [n_max] as the giver passed them; NULL: not wanted
  * @param[out] n_p      number of sequences.  All are written on PAGED_OK only
  * @retval PAGED_ERR_GONE     the daemon has ended, and with it the ticket and its sequences, expired or not; the next
- *                            daemon answers PAGED_ERR_NOENT.  Or it has ended this session; then the ticket stays valid
- * @retval PAGED_ERR_NOENT    the ticket is unknown, used or expired, or is of another pool, or of an earlier life of
- * the daemon: tickets and their sequences end with the daemon that issued them
- * @retval PAGED_ERR_GONE     the daemon of this client has ended, and with it the ticket, even before its timeout: a
- *                            client of the next daemon gets PAGED_ERR_NOENT.  Compute the sequences again
+ *                            daemon answers PAGED_ERR_NOENT: compute the sequences again.  Or the daemon has ended
+ *                            this session; then the ticket stays valid
+ * @retval PAGED_ERR_NOENT    the ticket is unknown, used or expired, of another pool, or of an earlier daemon
  * @retval PAGED_ERR_PERM     the ticket is for another session or user; it stays valid
  * @retval PAGED_ERR_INVALID  the ticket has more than n_max sequences; it stays valid
  * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages or sequences; the ticket stays valid

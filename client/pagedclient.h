@@ -249,8 +249,7 @@ struct paged_client_params {
 	 * else 5000.
 	 */
 	uint32_t timeout_ms;
-	/** Threads that run a batch's kernels, including the calling one; with `run`, the n that it is called with.
-	 * 0: 1. */
+	/** Threads that run a batch's kernels, including the calling one; with `run`, its n.  0: 1. */
 	uint32_t n_threads;
 	/**
 	 * 1: read only (status, page tables, checks, plans that read other
@@ -299,9 +298,11 @@ struct paged_client_params {
 	/**
 	 * 1, or the environment variable PAGED_CHECK=1: attention and publish fail with PAGED_ERR_INVALID if they use a
 	 * token that was never appended in the layer, or in all layers, and the message names sequence, token and
-	 * layer. For tests of an engine; takes memory and time.  Of sequences that this client created or started,
-	 * whose tokens it alone writes, by paged_append(); those that were adopted, forked, or planned by
-	 * paged_batch_plan_device() are not checked.
+	 * layer.  For tests of an engine; takes memory and time.  Sequences are checked that this client created or
+	 * started, whose tokens it alone writes, by paged_append(); those that were adopted, forked, or planned by
+	 * paged_batch_plan_device() are not.  Publishes are checked once this client has appended to the pool: before,
+	 * another process of its session may be the one that appends.  Nothing is checked any more after an append was
+	 * captured into a CUDA graph.
 	 */
 	uint32_t check;
 };
@@ -411,7 +412,7 @@ const char *paged_client_error(const struct paged_client *client);
  * Of every call that takes pages or slots: create, reserve, start, fork, a plan that reserves, adopt, hold.  What a
  * program does next is decided by these numbers:
  *
- *   pages_missing <= n_own    preempt own sequences of together so many pages, then repeat the call
+ *   pages_missing <= n_own    preempt own sequences that have so many pages together, then repeat the call
  *   n_others, n_quarantined   others have pages that will become free: paged_pool_wait_free() for n_requested
  *   neither                   the request is larger than what the pool, or the tenant's limit, has: give up
  *

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/api/compute_ops.h"
+
 struct checked_seq {
 	paged_seq_id id;
 	uint32_t n_shared; /* tokens before it were written by others */
@@ -15,24 +17,28 @@ struct checked_seq {
 
 struct checking {
 	pthread_mutex_t mutex;
+	bool appends; /* this client has appended; until then another process of its session may be the one that does */
+	bool replays; /* a captured graph appends, and nothing here is called by its replays */
 	uint32_t n_layers, n_words, max_length;
 	struct checked_seq *seqs[]; /* [n_slots]; NULL: not checked */
 };
 
-void
-checking_open(struct paged_pool *pool)
+enum paged_status
+checking_open(struct paged_pool *pool, struct paged_error *error)
 {
 	const struct region_view *view = &pool->mapping.view;
 	struct checking *checking = calloc(1, sizeof(*checking) + view->n_slots * sizeof(checking->seqs[0]));
 
 	if (checking == NULL || pthread_mutex_init(&checking->mutex, NULL) != 0) {
 		free(checking);
-		return;
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to check %u sequences (PAGED_CHECK)",
+				  pool->mapping.name, view->n_slots);
 	}
 	checking->n_layers = pool->mapping.layout.params.n_layers;
 	checking->max_length = view->table_entries * view->page_size;
 	checking->n_words = (checking->max_length + 63) / 64;
 	pool->checking = checking;
+	return PAGED_OK;
 }
 
 void
@@ -111,11 +117,15 @@ checking_forget(const struct paged_batch *batch)
 }
 
 void
-checking_append(const struct paged_batch *batch, uint32_t layer, bool positions)
+checking_append(struct paged_batch *batch, uint32_t layer, bool positions)
 {
 	struct checking *checking = batch->pool->checking;
+	struct paged_error error;
+	bool captured = batch->pool->compute_ops->refuse_capture(batch, "", &error) != PAGED_OK;
 
 	pthread_mutex_lock(&checking->mutex);
+	checking->appends = true;
+	checking->replays = checking->replays || captured;
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		const struct kernel_row *row = &batch->kernel_row[r];
 		uint32_t from = positions || row->q_len > row->kv_len ? 0 : row->kv_len - row->q_len;
@@ -158,7 +168,7 @@ checking_attention(const struct paged_batch *batch, uint32_t layer, struct paged
 	char what[24];
 
 	pthread_mutex_lock(&checking->mutex);
-	for (uint32_t r = 0; r < batch->n_rows && status == PAGED_OK; r++) {
+	for (uint32_t r = 0; r < batch->n_rows && status == PAGED_OK && !checking->replays; r++) {
 		const struct kernel_row *row = &batch->kernel_row[r];
 		struct checked_seq *seq = batch->row[r].id != 0 ? checking_find(checking, batch->row[r].id) : NULL;
 		uint32_t token;
@@ -182,7 +192,7 @@ checking_publish(const struct paged_pool *pool, paged_seq_id id, uint32_t from, 
 	struct checked_seq *seq;
 
 	pthread_mutex_lock(&checking->mutex);
-	seq = checking_find(checking, id);
+	seq = checking->appends && !checking->replays ? checking_find(checking, id) : NULL;
 	for (uint32_t layer = 0; seq != NULL && layer < checking->n_layers && status == PAGED_OK; layer++) {
 		uint32_t token = checking_first_missing(checking, seq, layer, from, end);
 

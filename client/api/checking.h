@@ -3,7 +3,9 @@
  * checking.h - which tokens this client has appended (paged_client_params.check, PAGED_CHECK)
  *
  * Only of sequences that this client created or started; a sequence whose lengths are in device memory is forgotten.
- * Without checking, paged_pool.checking is NULL, and each caller tests that before it calls.
+ * A client that has appended nothing is not checked when it publishes, because another process of its session may
+ * append; a client that has captured an append is checked no more, because replays call nothing here. Without checking,
+ * paged_pool.checking is NULL, and each caller tests that before it calls.
  *
  * Threads: any; the tables of a pool have a mutex.
  */
@@ -12,8 +14,8 @@
 
 #include "client/api/objects.h"
 
-/** checking_open - begin to check a pool; sets pool->checking, which stays NULL without memory */
-void checking_open(struct paged_pool *pool);
+/** checking_open - begin to check a pool; sets pool->checking; PAGED_ERR_NOMEM */
+enum paged_status checking_open(struct paged_pool *pool, struct paged_error *error);
 
 void checking_close(struct paged_pool *pool, bool in_child);
 
@@ -27,7 +29,7 @@ void checking_truncate(struct paged_pool *pool, paged_seq_id seq, uint32_t n_tok
 void checking_forget(const struct paged_batch *batch);
 
 /** checking_append - the planned rows were appended in a layer; positions: at positions that are not read here */
-void checking_append(const struct paged_batch *batch, uint32_t layer, bool positions);
+void checking_append(struct paged_batch *batch, uint32_t layer, bool positions);
 
 /** checking_attention - PAGED_ERR_INVALID if a planned row has a token that was not appended in the layer */
 enum paged_status checking_attention(const struct paged_batch *batch, uint32_t layer, struct paged_error *error);

@@ -50,16 +50,19 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 	client_lock(client);
 	status = client->owner->ops->pool_open(client->owner, name, &pool->mapping, &error);
 	if (status == PAGED_OK) {
-		status = publishing_open(pool, &error);
-		if (status != PAGED_OK)
+		if (client->checks)
+			status = checking_open(pool, &error);
+		if (status == PAGED_OK)
+			status = publishing_open(pool, &error);
+		if (status != PAGED_OK) {
+			checking_close(pool, false);
 			client->owner->ops->pool_close(client->owner, &pool->mapping, false);
+		}
 	}
 	if (status == PAGED_OK) {
 		/* Without pages, no driver is there to be asked. */
 		pool->compute_ops = compute_backends_find(pool->mapping.tables_only ? "host" : pool->mapping.backend);
 		assert(pool->compute_ops != NULL); /* the owner has the same back ends */
-		if (client->checks)
-			checking_open(pool);
 		pthread_mutex_lock(&client->pools_mutex);
 		LIST_INSERT_HEAD(&client->pools, pool, link);
 		pthread_mutex_unlock(&client->pools_mutex);

@@ -155,6 +155,14 @@ Test(checking, shared_tokens_are_not_refused)
 	expect_ok(attend(0));
 }
 
+/* The scheduler of an engine publishes what its workers append. */
+Test(checking, a_client_that_never_appends_is_not_refused)
+{
+	paged_seq_id seq = fixture_create_seq(40);
+
+	expect_ok(publish(seq));
+}
+
 Test(checking, the_environment_turns_it_on, .init = NULL)
 {
 	paged_seq_id seq;
