@@ -23,20 +23,20 @@ main(void)
 	struct paged_tensor tk = { .data = k, .dtype = PAGED_F32, .n_heads = 3, .dim = 64 };
 	struct paged_tensor tv = { .data = v, .dtype = PAGED_F32, .n_heads = 3, .dim = 64 };
 	struct paged_tensor to = { .data = out, .dtype = PAGED_F32, .n_heads = 9, .dim = 64 };
+	struct paged_seq_params params[2] = { { .n_tokens = 512 }, { .n_tokens = 40 } };
+	struct paged_batch_row rows[2] = { { .q_len = 512, .kv_len = 512 }, { .q_len = 40, .kv_len = 40 } };
 
 	CHECK(paged_client_open(NULL, NULL, &client));  /* $PAGED_RUNTIME_DIR or /run/paged */
 	CHECK(paged_pool_open(client, "llama", &pool)); /* maps the pages */
-	CHECK(paged_seq_create(
-		client, 2,
-		(struct paged_seq_params[]){ { .pool = pool, .n_tokens = 512 }, { .pool = pool, .n_tokens = 40 } },
-		seq));
+	params[0].pool = params[1].pool = pool;
+	CHECK(paged_seq_create(client, 2, params, seq));
 	CHECK(paged_batch_create(pool, NULL, &batch)); /* allocates here, never in a step */
 	for (size_t i = 0; i < sizeof(q) / sizeof(*q); i++)
 		q[i] = k[i / 3] = v[i / 3] = (float)rand() / (float)RAND_MAX;
 	/* One step: plan once, run once a layer.  512 rows of seq[0], then 40 rows of seq[1]. */
-	CHECK(paged_batch_plan(batch, 2,
-			       (struct paged_batch_row[]){ { .seq = seq[0], .q_len = 512, .kv_len = 512 },
-							   { .seq = seq[1], .q_len = 40, .kv_len = 40 } }));
+	rows[0].seq = seq[0];
+	rows[1].seq = seq[1];
+	CHECK(paged_batch_plan(batch, 2, rows));
 	for (uint32_t layer = 0; layer < 30; layer++) {
 		CHECK(paged_append(batch, layer, &tk, &tv, NULL));    /* this step's K and V go into the pages */
 		CHECK(paged_attention(batch, layer, &tq, &to, NULL)); /* causal, scale 1/sqrt(64) */

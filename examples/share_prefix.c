@@ -30,8 +30,8 @@ main(void)
 	tv.data = v;
 	for (uint32_t i = 0; i < TOKENS; i++)
 		prompt[i] = i * i % 49152; /* token ids of the system prompt */
-	paged_salt(salt, 1,
-		   (const char *const[]){ "adapter: none" }); /* all that K and V depend on besides the tokens */
+	/* All that K and V depend on, except for the tokens. */
+	paged_salt(salt, 1, (const char *const[]){ "adapter: none" });
 	CHECK(paged_client_open(NULL, NULL, &client));
 	CHECK(paged_pool_open(client, "llama", &pool));
 	CHECK(paged_batch_create(pool, NULL, &batch));

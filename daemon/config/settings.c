@@ -139,8 +139,7 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 				  .help = "\"limit POOL = 60GiB\", 25% or 4000: pages of a pool for its sequences" },
 	[CONFIG_TENANT_CACHE_SHARE] = { "cache-share", .section = SETTINGS_OF_TENANT, .type = SETTINGS_LIMIT,
 					.unit = "pages", .max = MAX_PAGES,
-					.help = "\"cache-share POOL = 25%\": cached pages that others' do not give way "
-						"to; "
+					.help = "\"cache-share POOL = 25%\": cached pages that others cannot evict; "
 						"the default is limit" },
 	[CONFIG_TENANT_SHARE] = { "share", OF_TENANT(share), PERCENT,
 				  .help = "of what user-share is of; the default is the largest limit, at most "
