@@ -301,8 +301,7 @@ struct paged_client_params {
 	 * layer.  For tests of an engine; takes memory and time.  Sequences are checked that this client created or
 	 * started, whose tokens it alone writes, by paged_append(); those that were adopted, forked, or planned by
 	 * paged_batch_plan_device() are not.  Publishes are checked once this client has appended to the pool: before,
-	 * another process of its session may be the one that appends.  Nothing is checked any more after an append was
-	 * captured into a CUDA graph.
+	 * another process of its session may be the one that appends.
 	 */
 	uint32_t check;
 };

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "client/api/compute_ops.h"
-
 struct checked_seq {
 	paged_seq_id id;
 	uint32_t n_shared; /* tokens before it were written by others */
@@ -18,7 +16,6 @@ struct checked_seq {
 struct checking {
 	pthread_mutex_t mutex;
 	bool appends; /* this client has appended; until then another process of its session may be the one that does */
-	bool replays; /* a captured graph appends, and nothing here is called by its replays */
 	uint32_t n_layers, n_words, max_length;
 	struct checked_seq *seqs[]; /* [n_slots]; NULL: not checked */
 };
@@ -101,31 +98,26 @@ checking_truncate(struct paged_pool *pool, paged_seq_id id, uint32_t n_tokens)
 }
 
 void
-checking_forget(const struct paged_batch *batch)
+checking_forget(struct paged_pool *pool, paged_seq_id id)
 {
-	struct checking *checking = batch->pool->checking;
+	struct checking *checking = pool->checking;
+	struct checked_seq *seq;
 
 	pthread_mutex_lock(&checking->mutex);
-	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		struct checked_seq *seq = batch->row[r].id != 0 ? checking_find(checking, batch->row[r].id) : NULL;
-
-		if (seq != NULL)
-			checking->seqs[PAGED_SEQ_SLOT(seq->id)] = NULL;
-		free(seq);
-	}
+	seq = checking_find(checking, id);
+	if (seq != NULL)
+		checking->seqs[PAGED_SEQ_SLOT(id)] = NULL;
+	free(seq);
 	pthread_mutex_unlock(&checking->mutex);
 }
 
 void
-checking_append(struct paged_batch *batch, uint32_t layer, bool positions)
+checking_append(const struct paged_batch *batch, uint32_t layer, bool positions)
 {
 	struct checking *checking = batch->pool->checking;
-	struct paged_error error;
-	bool captured = batch->pool->compute_ops->refuse_capture(batch, "", &error) != PAGED_OK;
 
 	pthread_mutex_lock(&checking->mutex);
 	checking->appends = true;
-	checking->replays = checking->replays || captured;
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		const struct kernel_row *row = &batch->kernel_row[r];
 		uint32_t from = positions || row->q_len > row->kv_len ? 0 : row->kv_len - row->q_len;
@@ -168,7 +160,7 @@ checking_attention(const struct paged_batch *batch, uint32_t layer, struct paged
 	char what[24];
 
 	pthread_mutex_lock(&checking->mutex);
-	for (uint32_t r = 0; r < batch->n_rows && status == PAGED_OK && !checking->replays; r++) {
+	for (uint32_t r = 0; r < batch->n_rows && status == PAGED_OK; r++) {
 		const struct kernel_row *row = &batch->kernel_row[r];
 		struct checked_seq *seq = batch->row[r].id != 0 ? checking_find(checking, batch->row[r].id) : NULL;
 		uint32_t token;
@@ -192,7 +184,7 @@ checking_publish(const struct paged_pool *pool, paged_seq_id id, uint32_t from, 
 	struct checked_seq *seq;
 
 	pthread_mutex_lock(&checking->mutex);
-	seq = checking->appends && !checking->replays ? checking_find(checking, id) : NULL;
+	seq = checking->appends ? checking_find(checking, id) : NULL;
 	for (uint32_t layer = 0; seq != NULL && layer < checking->n_layers && status == PAGED_OK; layer++) {
 		uint32_t token = checking_first_missing(checking, seq, layer, from, end);
 

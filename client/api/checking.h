@@ -3,9 +3,9 @@
  * checking.h - which tokens this client has appended (paged_client_params.check, PAGED_CHECK)
  *
  * Only of sequences that this client created or started; a sequence whose lengths are in device memory is forgotten.
- * A client that has appended nothing is not checked when it publishes, because another process of its session may
- * append; a client that has captured an append is checked no more, because replays call nothing here. Without checking,
- * paged_pool.checking is NULL, and each caller tests that before it calls.
+ * So are those of captured graphs, which are planned in no other way, and those that were given away, when they come
+ * back.  A client that has appended nothing is not checked when it publishes, because another process of its session
+ * may append.  Without checking, paged_pool.checking is NULL, and each caller tests that before it calls.
  *
  * Threads: any; the tables of a pool have a mutex.
  */
@@ -25,11 +25,11 @@ void checking_begin(struct paged_pool *pool, paged_seq_id seq, uint32_t n_shared
 /** checking_truncate - tokens from n_tokens on are to be written again */
 void checking_truncate(struct paged_pool *pool, paged_seq_id seq, uint32_t n_tokens);
 
-/** checking_forget - check the sequences of the planned rows no more */
-void checking_forget(const struct paged_batch *batch);
+/** checking_forget - check a sequence no more, because others write it, too */
+void checking_forget(struct paged_pool *pool, paged_seq_id seq);
 
 /** checking_append - the planned rows were appended in a layer; positions: at positions that are not read here */
-void checking_append(struct paged_batch *batch, uint32_t layer, bool positions);
+void checking_append(const struct paged_batch *batch, uint32_t layer, bool positions);
 
 /** checking_attention - PAGED_ERR_INVALID if a planned row has a token that was not appended in the layer */
 enum paged_status checking_attention(const struct paged_batch *batch, uint32_t layer, struct paged_error *error);

@@ -155,6 +155,20 @@ Test(checking, shared_tokens_are_not_refused)
 	expect_ok(attend(0));
 }
 
+/* Its next owner may append, and give it back. */
+Test(checking, what_was_given_away_is_not_refused)
+{
+	paged_seq_id seq = fixture_create_seq(40), adopted;
+	struct paged_ticket ticket;
+	uint32_t length;
+	size_t n;
+
+	expect_ok(paged_seq_give(pool, 1, &seq, (uint32_t[]){ 8 }, NULL, &ticket));
+	expect_ok(paged_seq_adopt(pool, &ticket, 1, &adopted, &length, &n));
+	plan(adopted, 7, 8);
+	expect_ok(attend(0));
+}
+
 /* The scheduler of an engine publishes what its workers append. */
 Test(checking, a_client_that_never_appends_is_not_refused)
 {

@@ -303,7 +303,8 @@ paged_batch_plan_device(struct paged_batch *batch, const struct paged_plan_devic
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	status = batch_plan(batch, complete.n_rows, complete.rows, &lengths);
-	if (status == PAGED_OK && batch->pool->checking != NULL)
-		checking_forget(batch);
+	for (uint32_t r = 0; status == PAGED_OK && batch->pool->checking != NULL && r < batch->n_rows; r++)
+		if (batch->row[r].id != 0)
+			checking_forget(batch->pool, batch->row[r].id);
 	return status;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "client/api/checking.h"
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
 #include "client/api/seq/seq.h"
@@ -54,6 +55,8 @@ paged_seq_give(struct paged_pool *pool, size_t n, const paged_seq_id *seqs, cons
 		status = client->owner->ops->give(client->owner, (uint32_t)n, items, &give, ticket->bytes, &error);
 		client_unlock(client);
 	}
+	for (size_t i = 0; status == PAGED_OK && pool->checking != NULL && i < n; i++)
+		checking_forget(pool, seqs[i]);
 	free(items);
 	return client_leave(client, status, &error);
 }
